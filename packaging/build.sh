@@ -1,7 +1,7 @@
 # For the scripts beside it: builds what they pack.  Sourced, in the checkout.
 # shellcheck shell=bash
 
-build=build/packaging # one for all kinds of packages, since they hold the same programs
+build=build/dist # one for all kinds of packages, since they hold the same programs
 
 build_programs() { # build_programs [CMAKE FLAG...]
     local generator=()

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds the Debian packages flimcv and libflim-dev for the release that this machine runs, into build/packaging/packages.  With
+# Builds the Debian packages flimcv and libflim-dev for the release that this machine runs, into build/dist/packages.  With
 # nvcc and cuDNN's headers the programs have the CUDA backend; cuDNN itself is opened at run time and is no dependency.
 # Programs that link such a libflim need the CUDA toolkit as well, which is none of Debian's packages; -DFLIM_CUDA=OFF leaves it out.
 #

@@ -2,7 +2,7 @@
 # Makes one archive for machines where nobody may install anything (a cluster's nodes, say): the programs and every library that
 # they need but those of glibc, whose release here is the oldest that runs it.  Unpacked into any folder, its bin/ is used as it is.
 #
-#   packaging/portable.sh [CMAKE FLAG...]      build/packaging/flimcv-VERSION-linux-MACHINE.tar.gz
+#   packaging/portable.sh [CMAKE FLAG...]      build/dist/flimcv-VERSION-linux-MACHINE.tar.gz
 #
 # Needs patchelf.  cuDNN, NCCL and Open MPI are opened at run time, and are the machine's own there, too.
 set -euo pipefail

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "flim/log.h"
 #include "flim/status.h"
 
 typedef enum flim_mask_origin {
@@ -74,6 +75,11 @@ flim_status flim_provenance_parse(const char *text, const char *path, flim_prove
 /* The provenance of a weight file: the one way to it.  A file without a block is no error. */
 flim_status flim_provenance_read(const char *path, flim_provenance *out, flim_error *err);
 
+/* What "not seen" means, for whoever says it: the hashes find equal cells alone, whereas a copy's scores are too good as well. */
+#define FLIM_CELLS_AS_STORED                                                                                                 \
+    "cells were compared as they are stored: a copy that is flipped, turned, shifted, multiplied, cut otherwise or under "   \
+    "another mask would not be found"
+
 /* Whether the weights have seen a cell, in any way; false for hash 0 (a cell without photons, which says nothing). */
 bool flim_provenance_has_seen(const flim_provenance *provenance, uint64_t hash);
 
@@ -83,9 +89,13 @@ flim_status flim_provenance_check_place(const flim_provenance *provenance, const
                                         const char *splits_sha256, flim_error *err);
 
 struct flim_dataset_info;
-/* The data must have the time range that the weights were trained with, as far as both say. */
-flim_status flim_provenance_check_time_range(const flim_provenance *provenance, const char *path,
-                                             const struct flim_dataset_info *info, flim_error *err);
+/* The data's time bins must be as wide as those that the weights were trained with, as far as both say; how many there are is
+ * another question. */
+flim_status flim_provenance_check_bin_width(const flim_provenance *provenance, const char *path,
+                                            const struct flim_dataset_info *info, flim_error *err);
+/* Warns if only one of them says. */
+void flim_provenance_warn_of_bin_width(const flim_provenance *provenance, const char *path,
+                                       const struct flim_dataset_info *info, const flim_log *log);
 /* The data's masks must come from where the weights' did, if these say. */
 flim_status flim_provenance_check_mask(const flim_provenance *provenance, const char *path,
                                        const struct flim_dataset_info *info, flim_error *err);

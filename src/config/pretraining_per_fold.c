@@ -159,7 +159,8 @@ flim_status flim_settings_of_pretraining(const flim_settings *run, flim_settings
     }
     FLIM_TRY(flim_pretraining_defaults(run, out, err));
     FLIM_TRY_DONE(apply_flags(run->pretraining, out, err));
-    status = flim_settings_check(out, err);
+    FLIM_TRY_DONE(flim_settings_check(out, err));
+    status = flim_pretraining_check_used(out, true, true, err);
 done:
     if (status != FLIM_OK) {
         flim_settings_free(out);

@@ -419,6 +419,11 @@ static bool is_resumed(const flim_flag_use *uses, int n)
     return resumed;
 }
 
+static bool is_given(const bool *seen, const char *key)
+{
+    return seen[flim_settings_find(key) - flim_all_settings_table.row];
+}
+
 /* Configs, --set and flags over what settings holds. */
 static flim_status apply_layers(flim_settings *settings, const command *c, const flim_flag_use *uses, int n,
                                 flim_string_list *explicit_keys, flim_error *err)
@@ -442,6 +447,10 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         flag_seen[i] = flag_seen[i] || set_seen[i] || (settings->resume && config_seen[i]);
     }
     FLIM_TRY(flim_settings_check(settings, err));
+    if (settings->pretrains && !settings->resume) {
+        FLIM_TRY(flim_pretraining_check_used(settings, is_given(flag_seen, "masked_loss"),
+                                             is_given(flag_seen, "contrastive_pairs"), err));
+    }
     return list_explicit(flag_seen, explicit_keys, err);
 }
 

@@ -93,3 +93,20 @@ flim_status flim_settings_init_pretraining(flim_settings *settings, flim_error *
     }
     return status;
 }
+
+flim_status flim_pretraining_check_used(const flim_settings *s, bool asked_for_loss, bool asked_for_pairs, flim_error *err)
+{
+    if (asked_for_loss && s->masked_loss != FLIM_MASKED_POISSON && s->mask_ratio == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--masked-loss %s is about hidden voxels, and --mask-ratio is 0: give a ratio above 0, or leave "
+                         "--masked-loss out",
+                         flim_masked_loss_names[s->masked_loss]);
+    }
+    if (asked_for_pairs && s->contrastive_pairs != FLIM_PAIRS_VIEW && s->contrastive == 0) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--contrastive-pairs %s says what a pair is, and without --contrastive there are none: give "
+                         "--contrastive W above 0, or leave --contrastive-pairs out",
+                         flim_pairs_names[s->contrastive_pairs]);
+    }
+    return FLIM_OK;
+}

@@ -85,7 +85,8 @@ flim_status flim_stage_read(const flim_settings *run, const char *text, int numb
     }
     FLIM_TRY_DONE(pretrains ? FLIM_OK : flim_settings_copy(run, &out->settings, err));
     FLIM_TRY_DONE(read_words(words, out, err));
-    status = pretrains ? flim_settings_check(&out->settings, err) : FLIM_OK;
+    FLIM_TRY_DONE(pretrains ? flim_settings_check(&out->settings, err) : FLIM_OK);
+    status = pretrains ? flim_pretraining_check_used(&out->settings, true, true, err) : FLIM_OK;
 done:
     if (status != FLIM_OK) {
         flim_settings_free(&out->settings);

@@ -81,18 +81,36 @@ flim_status flim_provenance_check_place(const flim_provenance *p, const char *pa
     return FLIM_OK;
 }
 
-flim_status flim_provenance_check_time_range(const flim_provenance *p, const char *path, const flim_dataset_info *info,
-                                             flim_error *err)
+flim_status flim_provenance_check_bin_width(const flim_provenance *p, const char *path, const flim_dataset_info *info,
+                                            flim_error *err)
 {
-    if (flim_same_time_range(p->time_range_ns, info->time_range_ns)) {
+    const int bins = p->t > 0 ? p->t : info->t; /* an encoder's may be others than the data's */
+    const double width = p->time_range_ns / bins, of_data = info->time_range_ns / info->t;
+    if (flim_same_time_range(width, of_data)) {
         return FLIM_OK;
     }
     return flim_fail(err, FLIM_ERROR_DATA,
-                     "%s: time_range_ns is %.9g (%d bins of %.4g ns), and %s was trained on %.9g (bins of %.4g ns): the same "
-                     "decay would look like another lifetime. Use data with that bin width; if the attribute is wrong, "
+                     "%s: time_range_ns is %.9g (%d bins of %.4g ns), and %s was trained on %.9g (%d bins of %.4g ns): the "
+                     "same decay would look like another lifetime. Use data with that bin width; if the attribute is wrong, "
                      "correct it in the file",
-                     info->path[0], info->time_range_ns, info->t, info->time_range_ns / info->t, path, p->time_range_ns,
-                     p->time_range_ns / info->t);
+                     info->path[0], info->time_range_ns, info->t, of_data, path, p->time_range_ns, bins, width);
+}
+
+void flim_provenance_warn_of_bin_width(const flim_provenance *p, const char *path, const flim_dataset_info *info,
+                                       const flim_log *log)
+{
+    if (p->time_range_ns > 0 && info->time_range_ns <= 0) {
+        flim_log_line(
+            log, FLIM_LOG_WARNING,
+            "%s has no time_range_ns, and %s was trained on %.9g ns (%d bins): whether the bins are as wide cannot be "
+            "checked",
+            info->path[0], path, p->time_range_ns, p->t);
+    } else if (p->is_known && p->time_range_ns <= 0 && info->time_range_ns > 0) {
+        flim_log_line(log, FLIM_LOG_WARNING,
+                      "%s was trained on data without time_range_ns, and %s has %.9g ns (%d bins): whether the bins are as "
+                      "wide cannot be checked",
+                      path, info->path[0], info->time_range_ns, info->t);
+    }
 }
 
 flim_status flim_provenance_check_mask(const flim_provenance *p, const char *path, const flim_dataset_info *info,

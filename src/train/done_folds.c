@@ -33,9 +33,8 @@ flim_status flim_run_check_done_folds(const flim_run *run, const flim_study *stu
     float *statistic = flim_alloc((size_t)net->statistics, sizeof *statistic, err); /* (S) */
     FLIM_TRY_DONE(parameter && statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
     for (int k = 0; k < study->splits.n_folds; k++) {
-        const bool wanted =
-            run->settings->fold < 0 || run->settings->fold == k; /* a process for each fold looks at its own */
-        if (!wanted || !flim_fold_is_done(run->folder, k)) {
+        /* a process for each fold looks at its own */
+        if (!flim_run_wants_fold(run, k) || !flim_fold_is_done(run->folder, k)) {
             continue;
         }
         status = check_fold(run, study, net, k, splits, parameter, statistic, err);

@@ -5,9 +5,13 @@
 #include <string.h>
 
 #include "core/alloc.h"
+#include "core/spelling.h"
 #include "core/try.h"
 #include "flim/weights.h"
+#include "train/fold_cells.h"
 #include "train/run.h"
+
+enum { SHOWN = 10 }; /* names in another spelling that have a line each */
 
 const char *flim_run_start_file(const flim_run *run)
 {
@@ -81,31 +85,70 @@ int64_t flim_run_seen_holdout_cells(const flim_run *run, const flim_study *study
     return flim_settings_per_fold(run->settings) ? 0 : count_seen(run, study, study->splits.holdout, study->splits.n_holdout);
 }
 
+/* Sets tested[g] (groups) for groups with a cell that is held out, since all folds are scored on that in the end, or that a fold
+ * tests which this call trains. */
+static void find_tested_groups(const flim_run *run, const flim_study *study, bool *tested)
+{
+    const flim_splits *splits = &study->splits;
+    const int64_t *group = study->info->group;
+    for (int k = 0; k < splits->n_folds; k++) {
+        const flim_fold *fold = &splits->fold[k];
+        for (int64_t i = 0; flim_run_wants_fold(run, k) && i < fold->n_test; i++) {
+            tested[group[fold->test[i]]] = true;
+        }
+    }
+    for (int64_t i = 0; i < splits->n_holdout; i++) {
+        tested[group[splits->holdout[i]]] = true;
+    }
+}
+
+/* A name in another spelling is taken for the same donor's, as in a pretraining. */
+static flim_status warn_of_spelling(const flim_run *run, const char *name, const char *pretrained, flim_error *err)
+{
+    char a[256], b[256], difference[256];
+    FLIM_TRY(flim_spelling_difference(name, pretrained, difference, err));
+    flim_text_escaped(name, a, sizeof a);
+    flim_text_escaped(pretrained, b, sizeof b);
+    flim_log_line(
+        &run->log, FLIM_LOG_WARNING,
+        "group '%s' of the data differs only by %s from '%s', which %s was pretrained on, and is taken for the same", a,
+        difference, b, flim_run_start_file(run));
+    return FLIM_OK;
+}
+
 /* A donor has no cell in a fold's test set and in a pretraining, or its scores are not those of an unseen donor.  Said beside the
  * cells, since its other cells tell of it, too. */
-static void warn_of_donors(const flim_run *run, const flim_study *study)
+static flim_status warn_of_donors(const flim_run *run, const flim_study *study, flim_error *err)
 {
     const flim_provenance *from = &run->initial;
     const flim_dataset_info *info = study->info;
     char names[256] = "";
     size_t used = 0;
-    int seen = 0;
-    for (int64_t g = 0; info->group && g < info->groups; g++) {
-        bool listed = false, tested = false;
-        for (int i = 0; i < from->donors; i++) {
-            listed = listed || strcmp(from->donor[i], info->group_name[g]) == 0;
+    int seen = 0, respelled = 0;
+    bool *tested = NULL, *all = NULL; /* (groups), (donors) */
+    int64_t *like = NULL; /* (groups) the encoder's donor of this name; -1 = none */
+    flim_status status = FLIM_OK;
+    if (!info->group || from->donors == 0) {
+        return FLIM_OK;
+    }
+    tested = flim_alloc((size_t)info->groups, sizeof *tested, err);
+    like = flim_alloc((size_t)info->groups, sizeof *like, err);
+    all = flim_alloc((size_t)from->donors, sizeof *all, err);
+    FLIM_TRY_DONE(tested && like && all ? FLIM_OK : FLIM_ERROR_MEMORY);
+    memset(all, true, (size_t)from->donors * sizeof *all);
+    find_tested_groups(run, study, tested);
+    FLIM_TRY_DONE(flim_fold_groups_like((const char *const *)from->donor, all, from->donors,
+                                        (const char *const *)info->group_name, info->groups, like, err));
+    for (int64_t g = 0; g < info->groups; g++) {
+        if (!tested[g] || like[g] < 0) {
+            continue;
         }
-        for (int k = 0; listed && !tested && k < study->splits.n_folds; k++) {
-            const flim_fold *fold = &study->splits.fold[k];
-            for (int64_t i = 0; i < fold->n_test && !tested; i++) {
-                tested = info->group[fold->test[i]] == g;
-            }
+        if (strcmp(info->group_name[g], from->donor[like[g]]) != 0 && respelled++ < SHOWN) {
+            FLIM_TRY_DONE(warn_of_spelling(run, info->group_name[g], from->donor[like[g]], err));
         }
-        if (tested) {
-            seen++;
-            const int length = snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "", info->group_name[g]);
-            used = used + (size_t)length < sizeof names ? used + (size_t)length : sizeof names - 1;
-        }
+        seen++;
+        const int length = snprintf(names + used, sizeof names - used, "%s%.40s", used ? ", " : "", info->group_name[g]);
+        used = used + (size_t)length < sizeof names ? used + (size_t)length : sizeof names - 1;
     }
     if (seen > 0) {
         flim_log_line(&run->log, FLIM_LOG_WARNING,
@@ -113,17 +156,25 @@ static void warn_of_donors(const flim_run *run, const flim_study *study)
                       "pretrain without them (pretrain --groups-out, or --splits RUN --fold K)",
                       flim_run_start_file(run), seen, names);
     }
+done:
+    flim_free(tested);
+    flim_free(like);
+    flim_free(all);
+    return status;
 }
 
-/* Test cells that the weights were trained on make the scores too good. */
+/* Test cells that the weights were trained on make the scores too good: those of the folds that this call trains. */
 static void warn_of_seen(const flim_run *run, const flim_study *study)
 {
     const char *path = flim_run_start_file(run);
-    char folds[512] = "";
+    char folds[512] = "", which[32] = "";
     size_t used = 0;
     int64_t sum = 0, cells = 0;
     bool known = true;
     for (int k = 0; k < study->splits.n_folds; k++) {
+        if (!flim_run_wants_fold(run, k)) {
+            continue;
+        }
         const int64_t seen = flim_run_seen_test_cells(run, study, k), n = study->splits.fold[k].n_test;
         known = known && seen >= 0;
         sum += seen > 0 ? seen : 0;
@@ -132,6 +183,9 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
             used += (size_t)snprintf(folds + used, sizeof folds - used, "%sfold %d: %" PRId64 " of %" PRId64,
                                      used ? ", " : "", k, seen, n);
         }
+    }
+    if (run->settings->fold >= 0) {
+        snprintf(which, sizeof which, " of fold %" PRId64, run->settings->fold);
     }
     const int64_t held = flim_run_seen_holdout_cells(run, study);
     if (held > 0) {
@@ -149,7 +203,8 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
         flim_log_line(&run->log, FLIM_LOG_WARNING, "whether %s has seen test cells of this run cannot be checked: %s", path,
                       study->hash ? "the file does not list the cells it was trained on" : "--no-scan");
     } else {
-        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells", path, cells);
+        flim_log_line(&run->log, FLIM_LOG_NOTE, "%s has seen none of the %" PRId64 " test cells%s; " FLIM_CELLS_AS_STORED,
+                      path, cells, which);
     }
 }
 
@@ -163,7 +218,6 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
     t->initial_statistic = flim_alloc((size_t)t->net.statistics, sizeof(float), err);
     FLIM_TRY(t->initial_parameter && t->initial_statistic ? FLIM_OK : FLIM_ERROR_MEMORY);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
-    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
     if (run->settings->pretrained[0]) {
         t->fresh = FLIM_FRESH_HEAD;
         FLIM_TRY(flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err));
@@ -173,11 +227,12 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
             flim_weights_read_to_start(path, &t->net, t->initial_parameter, t->initial_statistic, &last_layer_is_new, err));
         t->fresh = last_layer_is_new ? FLIM_FRESH_LAST_LAYER : FLIM_FRESH_NONE;
     }
+    FLIM_TRY(flim_provenance_check_bin_width(&run->initial, path, study->info, err));
+    flim_provenance_warn_of_bin_width(&run->initial, path, study->info, &run->log);
     warn_of_classes(run, study->info, t->fresh);
     warn_of_inputs(run, study->info);
     warn_of_seen(run, study);
-    warn_of_donors(run, study);
-    return FLIM_OK;
+    return warn_of_donors(run, study, err);
 }
 
 /* The pretraining that belongs to the fold has been told what not to see: this is the second look, at what it says it saw. */
@@ -228,7 +283,7 @@ flim_status flim_run_read_encoder(flim_run *run, const flim_study *study, flim_t
     flim_provenance_free(&run->initial);
     FLIM_TRY(flim_provenance_read(path, &run->initial, err));
     FLIM_TRY(check_place(run, study, k, path, err));
-    FLIM_TRY(flim_provenance_check_time_range(&run->initial, path, study->info, err));
+    FLIM_TRY(flim_provenance_check_bin_width(&run->initial, path, study->info, err));
     FLIM_TRY(check_unseen(run, study, k, err));
     return flim_weights_read_encoder(path, &t->net, t->initial_parameter, t->initial_statistic, err);
 }

@@ -317,14 +317,9 @@ flim_status flim_models_check_data(const flim_models *m, const flim_dataset_info
     }
     FLIM_TRY(encoder ? FLIM_OK : check_classes(m, info, log, err));
     for (int i = 0; i < m->n; i++) {
-        FLIM_TRY(flim_provenance_check_time_range(&m->model[i].about, m->model[i].path, info, err));
+        FLIM_TRY(flim_provenance_check_bin_width(&m->model[i].about, m->model[i].path, info, err));
     }
-    if (first->about.time_range_ns > 0 && info->time_range_ns <= 0) {
-        flim_log_line(
-            log, FLIM_LOG_WARNING,
-            "%s has no time_range_ns, and %s was trained on %.9g ns: whether the bins are as wide cannot be checked",
-            info->path[0], first->path, first->about.time_range_ns);
-    }
+    flim_provenance_warn_of_bin_width(&first->about, first->path, info, log);
     for (int i = 0; i < m->n; i++) {
         if (flim_provenance_check_mask(&m->model[i].about, m->model[i].path, info, &why) != FLIM_OK) {
             if (!any_mask) {
@@ -366,8 +361,8 @@ void flim_models_warn_of_seen(const flim_models *m, const flim_dataset_info *inf
                       m->run[0] ? " shows the test scores" : "");
     } else if (hash && m->all_cells_known) {
         flim_log_line(log, FLIM_LOG_NOTE,
-                      "none of the %" PRId64 " cells, compared by their counts within the mask, was seen by the weights in "
-                      "training or validation",
+                      "none of the %" PRId64
+                      " cells was seen by the weights in training or validation; " FLIM_CELLS_AS_STORED,
                       info->n);
     }
 }

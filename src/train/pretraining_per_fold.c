@@ -156,7 +156,7 @@ flim_status flim_run_tell_pretraining(flim_run *run, const flim_study *study, fl
         const flim_fold *fold = &study->splits.fold[k];
         char others[96] = "";
         int64_t seen = 0;
-        if (run->settings->fold >= 0 && k != run->settings->fold) {
+        if (!flim_run_wants_fold(run, k)) {
             continue;
         }
         FLIM_TRY(count_others(run, study, k, &seen, err));

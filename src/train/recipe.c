@@ -7,6 +7,7 @@
 #include "core/try.h"
 #include "cv/sampler.h"
 #include "train/fold.h"
+#include "train/hooks.h"
 
 static flim_status check_class_weights(const flim_run *run, int classes, flim_error *err)
 {
@@ -24,6 +25,20 @@ static flim_status check_class_weights(const flim_run *run, int classes, flim_er
     return FLIM_OK;
 }
 
+static flim_status needs_encoder(const char *flag, flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_USAGE, "%s needs --pretrained FILE, whose encoder it is about, or --pretrain-per-fold",
+                     flag);
+}
+
+static flim_status never_trains(flim_error *err)
+{
+    return flim_fail(err, FLIM_ERROR_USAGE,
+                     "--encoder-lr-scale is about an encoder that is trained, and --freeze-encoder trains none: leave one of "
+                     "them out, or give --unfreeze-after N in place of --freeze-encoder");
+}
+
+/* Of one training: the run's, or a stage's. */
 static flim_status check_fine_tuning(const flim_settings *s, flim_error *err)
 {
     if (s->pretrained[0] && s->init_weights[0]) {
@@ -31,20 +46,52 @@ static flim_status check_fine_tuning(const flim_settings *s, flim_error *err)
                          "pretrained and init_weights both name weights to start from: give one, pretrained for a new head");
     }
     if (!flim_settings_fine_tunes(s) && (s->freeze_encoder || s->unfreeze_after > 0)) {
-        return flim_fail(err, FLIM_ERROR_USAGE,
-                         "%s needs --pretrained FILE, whose encoder it is about, or --pretrain-per-fold",
-                         s->freeze_encoder ? "--freeze-encoder" : "--unfreeze-after");
+        return needs_encoder(s->freeze_encoder ? "--freeze-encoder" : "--unfreeze-after", err);
     }
     if (s->freeze_encoder && s->unfreeze_after > 0) {
         return flim_fail(err, FLIM_ERROR_USAGE,
                          "--freeze-encoder is for the whole training, --unfreeze-after for its first epochs: give one");
     }
+    if (s->unfreeze_after >= s->epochs) {
+        return flim_fail(err, FLIM_ERROR_USAGE,
+                         "--unfreeze-after %" PRId64 ": of %" PRId64
+                         " epochs none would train the encoder; give fewer than --epochs, or --freeze-encoder",
+                         s->unfreeze_after, s->epochs);
+    }
     return FLIM_OK;
+}
+
+/* Of all trainings of a fold, before the first: a stage may set what another inherits. */
+static flim_status check_all_fine_tuning(const flim_run *run, flim_error *err)
+{
+    const double scale = run->base.encoder_lr_scale;
+    bool any = false; /* trains an encoder at some time */
+    for (int i = 0; i < run->n_stages; i++) {
+        const flim_settings *s = &run->stages[i].settings;
+        flim_status status = check_fine_tuning(s, err);
+        if (status == FLIM_OK && s->encoder_lr_scale != scale) { /* it sets that itself */
+            status = !flim_settings_fine_tunes(s) ? needs_encoder("--encoder-lr-scale", err)
+                     : s->freeze_encoder          ? never_trains(err)
+                                                  : FLIM_OK;
+        }
+        FLIM_TRY(status == FLIM_OK ? FLIM_OK : flim_fail_prefix(err, "stages: %s: ", run->stages[i].name));
+        any = any || !s->freeze_encoder;
+    }
+    if (run->n_stages == 0) {
+        FLIM_TRY(check_fine_tuning(run->settings, err));
+        any = !run->settings->freeze_encoder;
+    }
+    if (!flim_is_explicit(run->hooks, "encoder_lr_scale")) {
+        return FLIM_OK;
+    }
+    return !flim_settings_fine_tunes(run->settings) ? needs_encoder("--encoder-lr-scale", err)
+           : any                                    ? FLIM_OK
+                                                    : never_trains(err);
 }
 
 flim_status flim_run_check_recipe(const flim_run *run, const flim_study *study, flim_error *err)
 {
-    FLIM_TRY(check_fine_tuning(run->settings, err));
+    FLIM_TRY(check_all_fine_tuning(run, err));
     FLIM_TRY(check_class_weights(run, study->info->classes, err));
     if (run->settings->final_model && run->settings->schedule == FLIM_LR_SCHEDULE_PLATEAU) {
         return flim_fail(err, FLIM_ERROR_USAGE,

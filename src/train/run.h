@@ -201,10 +201,17 @@ flim_status flim_run_build_network(flim_run *run, const flim_study *study, flim_
  * smaller batches until they fit. */
 flim_status flim_run_make_program(flim_run *run, const flim_study *study, flim_trainer *trainer, bool begun, flim_error *err);
 
+/* Whether this call trains fold k. */
+static inline bool flim_run_wants_fold(const flim_run *run, int k)
+{
+    return run->settings->fold < 0 || run->settings->fold == k;
+}
+
 /* ---- initial_weights.c ---- */
 /* The file of --pretrained or --init-weights, or the encoder of the fold at work; "" without. */
 const char *flim_run_start_file(const flim_run *run);
-/* --init-weights or the encoder of --pretrained into the trainer, and what they say of themselves into run->initial; refuses those of another bin width. */
+/* --init-weights or the encoder of --pretrained into the trainer, and what they say of themselves into run->initial; refuses those of
+ * another bin width, and tells of what they have seen. */
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *trainer, flim_error *err);
 /* How many test cells of fold k the weights to start from had seen; -1 = not known.  0 without such weights. */
 int64_t flim_run_seen_test_cells(const flim_run *run, const flim_study *study, int k);

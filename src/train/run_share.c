@@ -27,12 +27,6 @@ flim_plan_budget flim_run_budget(const flim_run *run, const flim_trainer *traine
     return budget;
 }
 
-/* Whether this call is to train fold k. */
-static bool is_wanted(const flim_run *run, int k)
-{
-    return run->settings->fold < 0 || run->settings->fold == k;
-}
-
 void flim_run_say_begun(flim_run *run, int n_folds)
 {
     const flim_shared_run *shared = run->hooks->shared;
@@ -40,7 +34,8 @@ void flim_run_say_begun(flim_run *run, int n_folds)
     int left = 0;
     char reason[1024];
     for (int k = 0; k < n_folds; k++) {
-        left += is_wanted(run, k) && !flim_fold_is_done(run->folder, k) && !flim_run_fold_has_failed(run, k, reason);
+        left +=
+            flim_run_wants_fold(run, k) && !flim_fold_is_done(run->folder, k) && !flim_run_fold_has_failed(run, k, reason);
     }
     run->found_ended = flim_run_has_ended(run, n_folds, &all_done);
     if (shared && shared->begun) {
@@ -70,7 +65,7 @@ bool flim_run_has_ended(const flim_run *run, int n_folds, bool *all_done)
     for (int k = 0; k < n_folds; k++) {
         const bool done = flim_fold_is_done(run->folder, k);
         *all_done = *all_done && done;
-        ended = ended && (done || !is_wanted(run, k) || flim_run_fold_has_failed(run, k, reason));
+        ended = ended && (done || !flim_run_wants_fold(run, k) || flim_run_fold_has_failed(run, k, reason));
     }
     return ended;
 }

@@ -208,7 +208,7 @@ static flim_status run_folds(flim_run *run, const flim_study *study, flim_traine
     for (int k = 0; k < n_folds; k++) {
         bool others = false;
         flim_error reason = {0};
-        if (run->settings->fold >= 0 && run->settings->fold != k) {
+        if (!flim_run_wants_fold(run, k)) {
             continue;
         }
         const flim_status status = run_free_fold(run, study, trainer, k, &others, &reason);

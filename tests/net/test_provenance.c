@@ -313,6 +313,36 @@ static void what_differs_is_not_averaged(void **state)
     assert_int_equal(flim_provenance_check_alike(&base, "one", &base, "two", &err), FLIM_OK);
 }
 
+/* An encoder takes any number of bins: what must be the same is their width, not their range. */
+static void bins_are_compared_by_their_width(void **state)
+{
+    (void)state;
+    const char *const path[] = {"d.h5"};
+    const flim_provenance p = example(); /* 16 bins of 12.5 ns */
+    static const struct {
+        int t;
+        double range_ns;
+        bool fits;
+        const char *says;
+    } data[] = {{16, 12.5, true, NULL},
+                {8, 6.25, true, NULL},
+                {32, 25, true, NULL},
+                {32, 12.5, false, "32 bins of 0.3906 ns"},
+                {8, 12.5, false, "8 bins of 1.562 ns"},
+                {32, 0, true, NULL},
+                {8, 6.25 * (1 + 1e-7), true, NULL},
+                {8, 6.3, false, "16 bins of 0.7812 ns"}};
+    for (size_t i = 0; i < sizeof data / sizeof data[0]; i++) {
+        const flim_dataset_info info = {
+            .path = path, .n = 3, .t = data[i].t, .h = 5, .w = 7, .time_range_ns = data[i].range_ns};
+        flim_error err = {0};
+        const flim_status status = flim_provenance_check_bin_width(&p, "w", &info, &err);
+        if (status != (data[i].fits ? FLIM_OK : FLIM_ERROR_DATA) || (data[i].says && !strstr(err.text, data[i].says))) {
+            fail_msg("%d bins of %g ns: %s", data[i].t, data[i].range_ns, err.text);
+        }
+    }
+}
+
 static void data_of_another_bin_width_or_mask_is_refused(void **state)
 {
     (void)state;
@@ -320,11 +350,11 @@ static void data_of_another_bin_width_or_mask_is_refused(void **state)
     flim_provenance p = example();
     flim_dataset_info info = {.path = path, .n = 3, .t = 16, .h = 5, .w = 7, .time_range_ns = 12.5, .has_mask = true};
     flim_error err = {0};
-    assert_int_equal(flim_provenance_check_time_range(&p, "w", &info, &err), FLIM_OK);
+    assert_int_equal(flim_provenance_check_bin_width(&p, "w", &info, &err), FLIM_OK);
     info.time_range_ns = 0; /* not known is not another */
-    assert_int_equal(flim_provenance_check_time_range(&p, "w", &info, &err), FLIM_OK);
+    assert_int_equal(flim_provenance_check_bin_width(&p, "w", &info, &err), FLIM_OK);
     info.time_range_ns = 25;
-    assert_int_equal(flim_provenance_check_time_range(&p, "w", &info, &err), FLIM_ERROR_DATA);
+    assert_int_equal(flim_provenance_check_bin_width(&p, "w", &info, &err), FLIM_ERROR_DATA);
     assert_true(strstr(err.text, "25") && strstr(err.text, "12.5") && strstr(err.text, "d.h5"));
     assert_int_equal(flim_provenance_check_mask(&p, "w", &info, &err), FLIM_OK);
     info.has_mask = false;
@@ -349,6 +379,7 @@ int main(void)
         cmocka_unit_test(base64_is_read_back),
         cmocka_unit_test(weights_in_another_place_are_refused_with_both),
         cmocka_unit_test(what_differs_is_not_averaged),
+        cmocka_unit_test(bins_are_compared_by_their_width),
         cmocka_unit_test(data_of_another_bin_width_or_mask_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

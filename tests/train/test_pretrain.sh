@@ -114,6 +114,19 @@ call 2 "$pretrain" --data k.h5 --contrastive 0.1 --batch 15 --out no
 says "must be even"
 call 2 "$pretrain" --data k.h5 --contrastive 0 --mask-ratio 0 --out no
 says "nothing to learn"
+short=(--preset nano --epochs 1 --warmup-epochs 0 --batch 16 --workers 2 "${device[@]}")
+for set in "--contrastive-pairs class --contrastive 0" "--set contrastive_pairs=class"; do
+    # shellcheck disable=SC2086
+    call 2 "$pretrain" --data k.h5 "${short[@]}" $set --out no
+    says "--contrastive-pairs class says what a pair is, and without --contrastive there are none"
+done
+call 2 "$pretrain" --data k.h5 "${short[@]}" --contrastive 0.1 --mask-ratio 0 --masked-loss squared --out no
+says "--masked-loss squared is about hidden voxels, and --mask-ratio is 0"
+call 0 "$pretrain" --data k.h5 "${short[@]}" --contrastive 0.1 --mask-ratio 0 --masked-loss poisson --contrastive-pairs view --print-config
+printf 'contrastive_pairs: class\nmasked_loss: squared\ncontrastive: 0.1\n' >ways.yaml
+call 0 "$pretrain" --data k.h5 "${short[@]}" --config ways.yaml --contrastive 0 --print-config
+call 0 "$pretrain" --data k.h5 "${short[@]}" --config ways.yaml --mask-ratio 0 --print-config
+call 2 "$pretrain" --data k.h5 "${short[@]}" --config ways.yaml --mask-ratio 0 --masked-loss squared --out no
 call 2 "$pretrain" --data k.h5 --groups-out donor_1 --val-groups donor_1 --out no
 says "donor_1"
 call 2 "$pretrain" --data k.h5 --out whole

@@ -223,6 +223,9 @@ bad "give one of them" --pretrain-per-fold --pretrained alone/encoder.safetensor
 bad "give one of them" --pretrain-per-fold --init-weights x
 bad "give one of them" --pretrain-per-fold --parallel data
 bad "leave --no-scan out" --pretrain-per-fold --no-scan
+bad "--contrastive-pairs class says what a pair is" --pretrain-per-fold --pretraining "--contrastive-pairs class"
+bad "--masked-loss squared is about hidden voxels" --pretrain-per-fold --pretraining "--masked-loss squared --mask-ratio 0 --contrastive 0.1"
+bad "--contrastive-pairs class says what a pair is" --stages "a kind=pretraining contrastive_pairs=class"
 bad "is of kind training" --stages "a kind=pretrain"
 bad "is the first stage" --stages b --stages "a kind=pretraining"
 bad "is the first stage" --stages "a kind=pretraining" --stages "b kind=pretraining"

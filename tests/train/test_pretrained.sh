@@ -52,8 +52,6 @@ call 0 "$train" "${tune[@]}" --out tuned
 check "else the encoder learns" python3 encoder.py "$file" other tuned/fold_1/best.safetensors
 call 0 "$train" "${tune[@]}" --encoder-lr-scale 0.1 --out slow
 check "at the rate that was asked for" bash -c '! cmp -s tuned/fold_1/best.safetensors slow/fold_1/best.safetensors'
-call 0 "$train" "${tune[@]}" --unfreeze-after 2 --out never
-check "--unfreeze-after of all epochs is --freeze-encoder" cmp <(cut -d, -f1-16 frozen/fold_1/history.csv) <(cut -d, -f1-16 never/fold_1/history.csv)
 call 0 "$train" "${tune[@]}" --unfreeze-after 1 --out later
 check "the first epoch is the frozen run's" cmp <(sed -n 1,2p frozen/fold_1/history.csv | cut -d, -f1-16) <(sed -n 1,2p later/fold_1/history.csv | cut -d, -f1-16)
 check "the second is not" bash -c '! cmp -s <(sed -n 3p frozen/fold_1/history.csv | cut -d, -f1-16) <(sed -n 3p later/fold_1/history.csv | cut -d, -f1-16)'
@@ -69,6 +67,44 @@ for program in "predict --data k.h5 --out p.csv --model" "train_cv --data k.h5 -
     call 3 "$build"/$program encoder.safetensors
     says "an encoder without a head"
 done
+
+# ---- bins of another width: what counts is their width in ns, not how many there are
+simulate fine.h5 --bins 32 --seed 5 # 32 bins over the 12.5 ns of k.h5's 16
+call 3 "$train" "${options[@]/#k.h5/fine.h5}" --pretrained "$file" --out no
+says "fine.h5: time_range_ns is 12.5 (32 bins of 0.3906 ns), and $file was trained on 12.5 (16 bins of 0.7812 ns)"
+call 0 "$train" "${options[@]/#k.h5/k.h5}" --pretrained "$file" --freeze-encoder --fold 0 --epochs 1 --out alike
+check "of the same bins nothing is said" bash -c '! grep -q "as wide" err'
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    /usr/bin/python3 - <<'P'
+import h5py, shutil
+def edit(source, target, range_ns):
+    shutil.copy(source, target)
+    with h5py.File(target, "r+") as f:
+        del f.attrs["time_range_ns"]
+        if range_ns:
+            f.attrs["time_range_ns"] = range_ns
+edit("fine.h5", "longer.h5", 25.0)
+edit("k.h5", "silent.h5", None)
+edit("k.h5", "wide.h5", 25.0)
+P
+    call 0 "$train" "${options[@]/#k.h5/longer.h5}" --pretrained "$file" --fold 0 --epochs 1 --out longer
+    call 3 "$train" "${options[@]/#k.h5/wide.h5}" --pretrained "$file" --out no
+    says "wide.h5: time_range_ns is 25 (16 bins of 1.562 ns)"
+    for start in --pretrained --init-weights; do
+        rm -rf silent
+        call 0 "$train" "${options[@]/#k.h5/silent.h5}" $start "$file" --fold 0 --epochs 1 --out silent
+        says "silent.h5 has no time_range_ns"
+        says "whether the bins are as wide cannot be checked"
+    done
+    call 0 "$train" "${options[@]}" --pretrained silent/fold_0/best.safetensors --fold 0 --epochs 1 --out from_silent
+    says "silent/fold_0/best.safetensors was trained on data without time_range_ns"
+    call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --out pre
+    call 3 "$build/predict" --data fine.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e.npy
+    says "fine.h5: time_range_ns is 12.5 (32 bins of 0.3906 ns), and pre/encoder.safetensors was trained on 12.5 (16 bins of 0.7812 ns)"
+    call 0 "$build/predict" --data longer.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e.npy
+    call 0 "$build/predict" --data silent.h5 --model pre/encoder.safetensors "${device[@]:0:2}" --embeddings e2.npy
+    says "silent.h5 has no time_range_ns"
+fi
 
 # ---- stopped and resumed
 call 0 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after 1 --out whole
@@ -107,12 +143,107 @@ python3 encoder.py cut donors.safetensors /dev/null
 call 0 "$train" "${options[@]}" --pretrained donors.safetensors --fold 0 --out donors
 check "groups that are tested and were pretrained on are named" grep -qE "was pretrained on cells of 1 of the groups .*\(donor_2\)" donors/train.log
 
+# Groups of another spelling are the same people's: each kind of difference that a pretraining forgets, and a name that is another.
+python3 - donors.safetensors <<'P'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+def write(path, donors):
+    head = json.loads(data[8:8 + n])
+    p = json.loads(head["__metadata__"]["provenance"])
+    p.update(donors=donors)
+    head["__metadata__"]["provenance"] = json.dumps(p)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+write("respelled.safetensors", ["Donor 1", "elsewhere", "donor_02", "\ufeffDONOR-4", "donor_7", "donor_66"])
+write("both.safetensors", ["Donor 1", "donor_1"])
+P
+call 0 "$train" "${options[@]}" --pretrained respelled.safetensors --epochs 1 --out respelled
+says "group 'donor_1' of the data differs only by blanks and case and hyphens or underscores from 'Donor 1', which respelled.safetensors was pretrained on"
+says "group 'donor_2' of the data differs only by leading zeros from 'donor_02'"
+says "group 'donor_4' of the data differs only by "
+says "was pretrained on cells of 3 of the groups that are tested here (donor_1, donor_2, donor_4)"
+call 0 "$train" "${options[@]}" --pretrained both.safetensors --epochs 1 --out very
+says "was pretrained on cells of 1 of the groups that are tested here (donor_1)"
+check "the very name, if it is there, is no other spelling" bash -c '! grep -q "differs only by" very/train.log'
+
+# ---- what "none" means: a copy that is stored otherwise is not found, and that is said
+if /usr/bin/python3 -c 'import h5py' 2>/dev/null; then
+    call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --out pre_all
+    /usr/bin/python3 - <<'P'
+import h5py, shutil
+def edit(target, change):
+    shutil.copy("k.h5", target)
+    with h5py.File(target, "r+") as f:
+        change(f)
+def flip(f):
+    f["counts"][:] = f["counts"][:][..., ::-1]
+    f["mask"][:] = f["mask"][:][..., ::-1]
+def double(f):
+    f["counts"][:] = f["counts"][:] * 2
+edit("flipped.h5", flip)
+edit("doubled.h5", double)
+P
+    for copy in flipped doubled; do
+        call 0 "$train" "${options[@]/#k.h5/$copy.h5}" --pretrained pre_all/encoder.safetensors --epochs 1 --out "$copy"
+        check "$copy: what was compared" grep -q "has seen none of the 72 test cells; cells were compared as they are stored" "$copy/train.log"
+        call 0 "$build/predict" --data $copy.h5 --model pre_all/encoder.safetensors "${device[@]:0:2}" --embeddings $copy.npy
+        check "$copy: by predict, too" grep -q "none of the 72 cells was seen by .*; cells were compared as they are stored" out err
+    done
+fi
+
+# ---- of the folds that a call trains, as docs/train_cv.md has it: no other fold's test cells are counted
+call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --splits first --fold 0 --out pre0
+own=(--data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --splits first/splits.json --pretrained pre0/encoder.safetensors)
+call 0 "$train" "${own[@]}" --fold 0 --out own
+check "its own fold: none" grep -q "has seen none of the [0-9]* test cells of fold 0" own/train.log
+check "and no warning of cells or groups" bash -c '! grep -qE "not a test result|was pretrained on cells of" err own/train.log'
+call 0 "$train" "${own[@]}" --fold 1 --out another
+says "test cells in training or validation (fold 1: "
+says "of the groups that are tested here"
+call 0 "$train" "${own[@]}" --out both
+says "test cells in training or validation (fold 1: "
+call 0 "$train" --data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --folds 2 --cv group --holdout-group donor_2 --pretrained donors.safetensors --fold 0 --out held
+check "a group that is held out is named whatever the fold" grep -qE "was pretrained on cells of 1 of the groups .*\(donor_2\)" held/train.log
+
 # ---- refused
 call 2 "$train" "${options[@]}" --pretrained "$file" --init-weights "$file" --out no
 says "give one"
 call 2 "$train" "${options[@]}" --freeze-encoder --out no
 says "needs --pretrained"
 call 2 "$train" "${options[@]}" --pretrained "$file" --freeze-encoder --unfreeze-after 1 --out no
+for flags in --freeze-encoder "--unfreeze-after 1" "--encoder-lr-scale 0.5" "--encoder-lr-scale 1" "--set encoder_lr_scale=0.5" \
+    "--encoder-lr-scale 0.5 --init-weights $file" "--stages a --encoder-lr-scale 0.5"; do
+    # shellcheck disable=SC2086
+    call 2 "$train" "${options[@]}" $flags --out no
+    says "needs --pretrained"
+done
+for stage in freeze_encoder=true unfreeze_after=1 encoder_lr_scale=0.5; do
+    call 2 "$train" "${options[@]}" --stages a --stages "b $stage" --out no
+    says "stages: b: --"
+    says "needs --pretrained"
+done
+call 2 "$train" "${options[@]}" --pretrained "$file" --freeze-encoder --encoder-lr-scale 0.5 --out no
+says "--freeze-encoder trains none"
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages "a freeze_encoder=true" --encoder-lr-scale 0.5 --out no
+says "--freeze-encoder trains none"
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages a --stages "b freeze_encoder=true encoder_lr_scale=0.5" --out no
+says "stages: b: --encoder-lr-scale"
+for never in 2 3; do
+    call 2 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after $never --out no
+    says "--unfreeze-after $never: of 2 epochs none would train the encoder"
+done
+call 2 "$train" "${options[@]}" --pretrained "$file" --stages "a epochs=3" --stages "b epochs=1 unfreeze_after=1" --out no
+says "stages: b: --unfreeze-after 1: of 1 epochs"
+call 0 "$train" "${options[@]}" --pretrained "$file" --unfreeze-after 2 --stages "a epochs=3" --dry-run
+call 0 "$train" "${options[@]}" --pretrained "$file" --encoder-lr-scale 0.5 --stages "a freeze_encoder=true" --stages b --dry-run
+call 0 "$train" "${options[@]}" --pretrained "$file" --encoder-lr-scale 0.5 --unfreeze-after 1 --dry-run
+call 0 "$train" "${options[@]}" --pretrain-per-fold --encoder-lr-scale 0.5 --dry-run
+call 0 "$train" "${options[@]}" --stages "p kind=pretraining epochs=1 warmup_epochs=0 batch=8" --encoder-lr-scale 0.5 --dry-run
+call 0 "$train" "${options[@]}" --print-config
+cp out printed.yaml
+call 0 "$train" --config printed.yaml --dry-run
 call 3 "$train" "${options[@]}" --preset tiny --pretrained "$file" --out no
 says "choose the size of the weights"
 check "no run folder was made" test ! -e no

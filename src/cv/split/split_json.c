@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "core/spelling.h"
 #include "core/text.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
