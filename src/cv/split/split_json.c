@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/alloc.h"
-#include "core/text.h"
+#include "core/spelling.h"
 #include "core/try.h"
 #include "cv/split/split_internal.h"
 #include "formats/json.h"
