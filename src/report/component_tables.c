@@ -8,9 +8,13 @@
 
 const char *component_model_name(const flim_report *report, int model, char text[32])
 {
-    const report_run *run = &report->run[0];
-    const bool folds = report->components.models == run->n_folds;
-    snprintf(text, 32, "%s %d", folds ? "fold" : "model", folds ? run->fold[model].k : model);
+    const flim_embedded_model *about = report->embeddings.model ? &report->embeddings.model[model] : NULL;
+    const int fold = about ? about->fold : -1;
+    if (fold == FLIM_FINAL_FOLD) {
+        snprintf(text, 32, "final model");
+    } else {
+        snprintf(text, 32, "%s %d", fold >= 0 ? "fold" : "model", fold >= 0 ? fold : model);
+    }
     return text;
 }
 

@@ -208,7 +208,7 @@ flim_status report_compare_with_baseline(const report_run *run, int baseline, re
 void report_markdown_cell(FILE *stream, const char *text);
 
 /* ---- component_tables.c: if report->components.n > 0 */
-/* "fold 2" of a run's own models, "model 2" of others. */
+/* "fold 2" or "final model" if the file says so, else "model 2". */
 const char *component_model_name(const flim_report *report, int model, char text[32]);
 void component_tables_print(const flim_report *report, const flim_log *log);
 flim_json *component_json(const flim_report *report); /* the caller's */

@@ -16,7 +16,11 @@ cp out three
 check "a table per fold" test "$(grep -cE '^  fold [012] +1 ' three)" = 3
 check "and in Markdown" test "$(grep -c '^| fold [012] | [1-5] |' three.md)" = 15
 call 0 "$build/fold_metrics" run --embeddings one.h5 --json one.json --replicates 0
-check "one model is no fold" grep -qE '^  model 0 +1 ' out
+check "one model is named by its fold" grep -qE "^  fold 1 +1 " out
+
+call 0 "$build/predict" --data k.h5 --model run/fold_2 --model run/fold_0 --embeddings turned.h5 --out p.csv
+call 0 "$build/fold_metrics" run --embeddings turned.h5 --replicates 0
+check "models are named by what they are, in whatever order" test "$(grep -oE '^  fold [0-9] +1 ' out | awk '{ print $2 }' | paste -sd ' ')" = '2 0'
 
 python=$(for p in python3 /usr/bin/python3; do $p -c 'import h5py, numpy' 2>/dev/null && echo $p && break; done)
 if [ -n "$python" ]; then
@@ -81,9 +85,9 @@ write("weights.h5", **{**known, "weights_sha256": weights[::-1]})
 write("unknown.h5", **{**known, "fold": [-1, -1, 65535], "splits_sha256": [b"", b"", splits[0]]})
 P
     call 0 "$build/fold_metrics" run --embeddings bare.h5 --replicates 0
-    check "without labels and groups eta squared is not known" grep -qE '^  fold 0 +1 +0\.[0-9]+ +n/a +n/a' out
+    check "without labels and groups eta squared is not known" grep -qE '^  model 0 +1 +0\.[0-9]+ +n/a +n/a' out
     call 0 "$build/fold_metrics" run --embeddings same.h5 --replicates 0
-    check "features that do not vary have no components" grep -qE '^  fold 0 +1 +n/a +n/a +n/a' out
+    check "features that do not vary have no components" grep -qE '^  model 0 +1 +n/a +n/a +n/a' out
     for refused in "nan.h5:not finite" "flat.h5:not (M,n,C)" "short.h5:not one integer per cell" "unnamed.h5:has no class_name" "groups.h5:a text per cell" \
         "folds.h5:/fold is not one integer per model" "hashes.h5:a hash per model" "class.h5:the class of cell 0 is" "names.h5:the name of cell 0 is 'n0', in the run's predictions 'donor_1_c00001'" \
         "wide.h5:has 8 features per cell" "splits.h5:another run's model (number 2)" "weights.h5:other weights of fold 0"; do
