@@ -189,57 +189,49 @@ static flim_status report_missing(const flim_dataset_info *info, const presence 
 
 /* ---- names that look alike */
 
-static flim_status find_alike(const flim_dataset_info *info, const presence *is, flim_findings *out, flim_error *err)
+/* A finding of the names of groups or classes, with the cells whose name another spelling came before. */
+static flim_status report_alike(const flim_dataset_info *info, const flim_names *names, flim_finding_kind kind,
+                                flim_findings *out, flim_error *err)
 {
     flim_status status = FLIM_OK;
     char *text = NULL;
     flim_found cells = {0};
-    bool *missing = flim_alloc((size_t)info->groups, sizeof *missing, err); /* (groups) */
-    bool *alike = missing ? flim_alloc((size_t)info->groups, sizeof *alike, err) : NULL; /* (groups) */
+    bool *alike = flim_alloc((size_t)names->n, sizeof *alike, err); /* (names) */
     FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
-    for (int64_t g = 0; g < info->groups; g++) {
-        missing[g] = is[g] == MISSING;
-    }
-    FLIM_TRY_DONE(flim_alike_names(
-        &(flim_names){.n = info->groups, .name = info->group_name, .left_out = missing, .what = "groups", .one = "donor"},
-        alike, &text, err));
+    FLIM_TRY_DONE(flim_alike_names(names, alike, &text, err));
     for (int64_t i = 0; text && i < info->n; i++) {
-        if (alike[info->group[i]]) {
+        const int64_t name = kind == FLIM_FINDING_GROUPS_ALIKE ? info->group[i] : info->label ? info->label[i] : -1;
+        if (name >= 0 && alike[name]) {
             flim_found_cell(&cells, i);
         }
     }
-    status =
-        text ? flim_findings_add(out, FLIM_FINDING_GROUPS_ALIKE, FLIM_FINDING_WARNING, &cells, err, "%s", text) : FLIM_OK;
+    status = text ? flim_findings_add(out, kind, FLIM_FINDING_WARNING, &cells, err, "%s", text) : FLIM_OK;
 done:
-    flim_free(missing);
     flim_free(alike);
     flim_free(text);
     return status;
 }
 
+static flim_status find_alike(const flim_dataset_info *info, const presence *is, flim_findings *out, flim_error *err)
+{
+    bool *missing = flim_alloc((size_t)info->groups, sizeof *missing, err); /* (groups) */
+    if (!missing) {
+        return FLIM_ERROR_MEMORY;
+    }
+    for (int64_t g = 0; g < info->groups; g++) {
+        missing[g] = is[g] == MISSING;
+    }
+    const flim_names names = {
+        .n = info->groups, .name = info->group_name, .left_out = missing, .what = "groups", .one = "donor"};
+    const flim_status status = report_alike(info, &names, FLIM_FINDING_GROUPS_ALIKE, out, err);
+    flim_free(missing);
+    return status;
+}
+
 flim_status flim_find_in_classes(const flim_dataset_info *info, flim_findings *out, flim_error *err)
 {
-    flim_status status = FLIM_OK;
-    char *text = NULL;
-    flim_found cells = {0};
-    if (info->classes == 0) {
-        return FLIM_OK;
-    }
-    bool *alike = flim_alloc((size_t)info->classes, sizeof *alike, err); /* (classes) */
-    FLIM_TRY_DONE(alike ? FLIM_OK : FLIM_ERROR_MEMORY);
-    FLIM_TRY_DONE(flim_alike_names(
-        &(flim_names){.n = info->classes, .name = info->class_name, .what = "classes", .one = "class"}, alike, &text, err));
-    for (int64_t i = 0; text && info->label && i < info->n; i++) {
-        if (info->label[i] >= 0 && alike[info->label[i]]) {
-            flim_found_cell(&cells, i);
-        }
-    }
-    status =
-        text ? flim_findings_add(out, FLIM_FINDING_CLASSES_ALIKE, FLIM_FINDING_WARNING, &cells, err, "%s", text) : FLIM_OK;
-done:
-    flim_free(alike);
-    flim_free(text);
-    return status;
+    const flim_names names = {.n = info->classes, .name = info->class_name, .what = "classes", .one = "class"};
+    return info->classes > 0 ? report_alike(info, &names, FLIM_FINDING_CLASSES_ALIKE, out, err) : FLIM_OK;
 }
 
 /* ---- how many cells and classes a group has */
