@@ -4,10 +4,8 @@
 set -euo pipefail
 folder=$1
 export DEBIAN_FRONTEND=noninteractive
-check() { # check DESCRIPTION COMMAND...
-    "${@:2}" >/tmp/check.out 2>&1 || { echo "FAILED: $1"; cat /tmp/check.out; exit 1; }
-    echo "$1: $(tail -n 1 /tmp/check.out | cut -c 1-100)"
-}
+# shellcheck source=packaging/check.sh
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
 apt-get update -q >/dev/null
 check "flimcv installs with what it depends on" apt-get install -q -y --no-install-recommends "$folder"/flimcv_*.deb man-db zsh

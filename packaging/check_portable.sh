@@ -3,10 +3,8 @@
 # installed (.ci/bare_machine.sh trixie packaging/check_portable.sh /mnt).
 set -euo pipefail
 archive=$(ls "$1"/flimcv-*.tar.gz)
-check() { # check DESCRIPTION COMMAND...
-    "${@:2}" >/tmp/check.out 2>&1 || { echo "FAILED: $1"; cat /tmp/check.out; exit 1; }
-    echo "$1: $(tail -n 1 /tmp/check.out | cut -c 1-100)"
-}
+# shellcheck source=packaging/check.sh
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 cd "$(mktemp -d)"
 check "it unpacks" tar -xzf "$archive"
 mv flimcv-* "a folder"

@@ -16,7 +16,6 @@ name=flimcv-$version-linux-$(uname -m)
 root=$build/$name
 rm -rf "$root" "$root.tar.gz"
 cmake --install "$build" --prefix "$root" --component programs --strip >"$build/install.log"
-rm -f "$root"/share/doc/flimcv/changelog.Debian.gz
 
 # Libraries by their path here; glibc's must be those of the kernel's and the loader's machine.
 glibc='^(ld-linux.*|libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libnsl|libanl)\.so'
