@@ -274,7 +274,7 @@ static void print_table(const flim_run *run, int classes, const summary *s)
     if (s->has_shift) {
         table_row(log, "pooled, calibrated", s->calibrated.value);
         table_row(log, "pooled, prior corrected *", s->corrected.value);
-        flim_log_line(log, FLIM_LOG_RESULT, "  * to the prior of each test set, estimated by EM on unlabelled test cells");
+        flim_log_line(log, FLIM_LOG_RESULT, "  * to the likeliest prior of each test set, from its unlabelled test cells");
     }
     if (s->held_out) {
         table_row(log, "holdout, fold ensemble", s->holdout.value);
