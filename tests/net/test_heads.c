@@ -155,8 +155,10 @@ static void take_stored(void *context, int unit, ref_tensor what, double *values
     const flim_status status =
         flim_program_read_tensor(f->program, unit, what == REF_Z ? FLIM_INSPECT_Z : FLIM_INSPECT_Y, stored, count, &err);
     if (status == FLIM_OK) {
+        /* Where no BatchNorm follows, few channels are summed, and what they take away from each other leaves their rounding:
+         * 2.3e-3 in tf32 on an H200. */
         compare(what == REF_Z ? "z" : "y", f->net.unit[unit].conv, ref_distance(stored, values, count),
-                ref_layer_tolerance(target->precision));
+                (f->net.unit[unit].bn[0] ? 1 : 2) * ref_layer_tolerance(target->precision));
         for (int64_t i = 0; i < count; i++) {
             values[i] = (double)stored[i];
         }

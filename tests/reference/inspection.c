@@ -7,7 +7,7 @@
 
 #include "backend/inspect.h"
 
-static const double fp32 = 1e-5;
+static const double fp32 = 2e-5; /* cuDNN's algorithms on an H200: 1.2e-5 */
 /* The head is in fp32.  Its BatchNorm is over a few cells and takes nearly all of the gradient away: what is left is
  * compared within head_tolerance of its size and head_rounding of the terms that cancelled (ref_head_run's scales). */
 static const double head_tolerance = 3e-4, head_rounding = 0x1p-22;
