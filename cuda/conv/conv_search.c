@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/alloc.h"
+#include "core/clock.h"
 #include "core/stop.h"
 #include "core/try.h"
 #include "cuda/conv/conv_fp32.h"
@@ -17,11 +18,17 @@ typedef struct search {
     flim_conv_trial trial;
     const flim_conv_search_options *options;
     int wanted; /* candidates in the list */
+    int before; /* in the list when the algorithm's turn came, */
+    double begun; /* and the seconds then */
     int over; /* candidates above the workspace limit */
     flim_error last; /* reason of the last refusal */
     int n;
     flim_conv_choice list[MOST];
 } search;
+
+/* Seconds after which an algorithm's further candidates are not looked at, once there is one.  cuDNN's best guesses come first; its
+ * last, on wide networks, take seconds per run, and xlarge's search had not ended after 170 s on an H200. */
+static const double enough = 2;
 
 /* Most that a correct algorithm's rounding makes of fp32 sums stored in the type: measured errors are a third of these or
  * less. */
@@ -135,7 +142,8 @@ static bool consider(void *to, const flim_conv_choice *candidate)
     } else {
         flim_cudnn_plan_free(&s->trial.device->cudnn, &c.cudnn);
     }
-    return s->n < s->wanted && !flim_stopped(s->options->stop);
+    const bool in_time = s->n == s->before || flim_seconds() - s->begun < enough;
+    return s->n < s->wanted && in_time && !flim_stopped(s->options->stop);
 }
 
 static flim_status nothing_runs(const search *s, flim_error *err)
@@ -158,6 +166,8 @@ static flim_status try_algorithms(search *s, flim_conv_choice *out, flim_error *
         flim_conv_choice base = *out;
         base.algorithm = algorithm[i];
         s->wanted = s->options->benchmark ? MOST : base.algorithm->library ? RESERVE : 1;
+        s->before = s->n;
+        s->begun = flim_seconds();
         (void)base.algorithm->variants(s->trial.device, &base, consider, s, &s->last);
         if (!s->options->benchmark && s->n > 0) {
             status = choose(s, out, &s->last);
