@@ -64,19 +64,19 @@ static double larger(double a, double b)
 }
 
 /* Relative error of found against expected, both (n,channels,voxels), as `scale`, of which a fraction is rounding's; NULL:
- * none. */
-static double tensor_error(const float *found, const double *expected, const double *scale, int64_t n, int64_t channels,
-                           int64_t voxels)
+ * none.  own: what an element's rounding may be as a share of itself; heavy tails would else count as errors of small elements. */
+static double tensor_error(const float *found, const double *expected, const double *scale, double own, int64_t n,
+                           int64_t channels, int64_t voxels)
 {
     double total = 0, widest = 0, most = 0, worst = 0;
     double *size = ref_array(channels), *difference = ref_array(channels);
     for (int64_t i = 0; i < n * channels * voxels; i++) {
         const int64_t c = i / voxels % channels;
         const double gap = fabs((double)found[i] - expected[i]), rounding = scale ? head_rounding * scale[i] : 0;
-        const double d = gap < rounding ? 0 : gap - rounding; /* NaN stays */
+        const double d = gap < rounding ? 0 : gap - rounding, beyond = d - own * fabs(expected[i]); /* NaN stays */
         size[c] += expected[i] * expected[i];
         difference[c] += d * d;
-        most = d > most || isnan(d) ? d : most;
+        most = beyond > most || isnan(beyond) ? beyond : most;
         total += expected[i] * expected[i] / (double)channels;
     }
     for (int64_t c = 0; c < channels; c++) {
@@ -230,6 +230,7 @@ void ref_inspection_observe(void *context, int unit, ref_tensor what, double *va
     const double before = roundings_before(in, unit, what);
     in->roundings[unit][what] = device ? 0 : before + (what != REF_DV);
     if (device && !state->compared) {
+        const double one = head ? head_tolerance : ref_rounding(in->target->precision);
         const bool exact = what > REF_Y                ? in->exact_backward
                            : what == REF_Y && u->bn[0] ? false
                                                        : in->exact_forward && unit <= in->exact_unit;
@@ -237,9 +238,8 @@ void ref_inspection_observe(void *context, int unit, ref_tensor what, double *va
                                  : what == REF_Y && head ? in->net->head[0].outputs
                                                          : u->out_channels;
         const double error = exact ? exact_error(device, values, count, 256) /* bf16 holds every integer up to 2^8 */
-                                   : tensor_error(device, values, head && what == REF_DX ? in->dx_scale : NULL, in->n,
-                                                  channels, count / in->n / channels);
-        const double one = head ? head_tolerance : ref_rounding(in->target->precision);
+                                   : tensor_error(device, values, head && what == REF_DX ? in->dx_scale : NULL, one / 2,
+                                                  in->n, channels, count / in->n / channels);
         state->compared = true;
         state->failed = !judge(in, unit_name(in, unit), tensor_names[what], error, exact ? 0 : one * sqrt(1 + before));
     }
@@ -424,7 +424,7 @@ static bool check_gradient(ref_inspection *in, const ref_network *ref, const fli
     }
     if (t->role == FLIM_TENSOR_CONV_WEIGHT) {
         const double products = (double)(in->n * volume(in->net->unit[t->unit].conv_out));
-        return judge(in, t->name, "gradient", tensor_error(found, expected, NULL, 1, t->shape[0], t->count / t->shape[0]),
+        return judge(in, t->name, "gradient", tensor_error(found, expected, NULL, 0, 1, t->shape[0], t->count / t->shape[0]),
                      sqrt(one * one * (1 + weight_roundings(in, t->unit)) + fp32 * fp32 * products / 200));
     }
     double *noise = gradient_noise(in, t, scale);
