@@ -15,7 +15,7 @@ if [ ! -e data/flim.h5 ]; then
     flim_say "Simulating data/flim.h5"
     mkdir -p data
     # Classes with equal decays, which differ in where in the cell the lifetimes are: no simple model tells them apart.
-    "$programs/flim_simulate" --out data/flim.h5 --cells 480 --bins 64 --signal pattern --separation 2
+    "$programs/flim_simulate" --out data/flim.h5 --cells 720 --bins 32 --signal pattern --separation 2
 fi
 
 run=runs/demo-$(date +%Y%m%d-%H%M%S)
