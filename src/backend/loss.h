@@ -218,10 +218,10 @@ FLIM_LOSS_FUNCTION double flim_squared_slope(const float *x, int k, int outputs,
     return 2.0 * norm[0];
 }
 
-#define FLIM_LARGEST_LOG_RATE 8.0
+/* y is the logarithm of the rate.  Above the largest one, 162,754 photons, the rate goes on along its tangent, so that an odd weight
+ * gives no infinity.  Of more photons than that the loss would have no least value: they are refused. */
+#define FLIM_LARGEST_LOG_RATE 12.0
 
-/* y is the logarithm of the rate.  Above the largest one the rate goes on along its tangent, so that an odd weight gives no
- * infinity. */
 FLIM_LOSS_FUNCTION double flim_hidden_poisson_loss(const float *x, int outputs, const flim_target *t,
                                                    double norm[FLIM_LOSS_NORMS])
 {

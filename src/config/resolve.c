@@ -446,6 +446,9 @@ static flim_status apply_layers(flim_settings *settings, const command *c, const
         /* With --resume the keys of --config are compared with the run's, as flags are. */
         flag_seen[i] = flag_seen[i] || set_seen[i] || (settings->resume && config_seen[i]);
     }
+    if (settings->pretrains && !settings->resume) {
+        FLIM_TRY(flim_pretraining_refuse_others(settings, err));
+    }
     FLIM_TRY(flim_settings_check(settings, err));
     if (settings->pretrains && !settings->resume) {
         FLIM_TRY(flim_pretraining_check_used(settings, is_given(flag_seen, "masked_loss"),

@@ -101,6 +101,8 @@ const flim_flag_row *flim_settings_find(const char *key);
 flim_status flim_settings_unknown_key(const char *where, const char *key, flim_error *err);
 /* resolve.c: FLIM_ERROR_USAGE for values that do not go together. */
 flim_status flim_settings_check(const flim_settings *settings, flim_error *err);
+/* Refuses values other than pretrain's defaults of settings that it has not: what a config holds out, say, it would train on. */
+flim_status flim_pretraining_refuse_others(const flim_settings *settings, flim_error *err);
 /* Refuses what a pretraining would not look at: how hidden voxels are scored where none is hidden, what a pair is where there are
  * none.  Each only if it was asked for: a config may hold it for another call. */
 flim_status flim_pretraining_check_used(const flim_settings *settings, bool asked_for_loss, bool asked_for_pairs,

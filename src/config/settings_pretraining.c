@@ -1,4 +1,7 @@
 /* The settings that the program pretrain takes: which rows of the table, in which order, and with which defaults. */
+#include <stdio.h>
+#include <string.h>
+
 #include "config/settings.h"
 #include "core/try.h"
 
@@ -43,6 +46,10 @@ static const struct {
     {NULL, "warmup_epochs", "5", "epochs of linear warm-up, from a hundredth of lr"},
     {NULL, "weight_decay", "1e-2", NULL},
     {NULL, "clip", "1", NULL},
+    {NULL, "ema", NULL,
+     "encoder.safetensors has an exponential moving average (EMA) of the weights: after update u it is d x average + (1 - d) "
+     "x "
+     "weights with d the smaller of D and u / (9 + u); 0 = the last weights. What is reported is the last weights'"},
     {NULL, "seed", NULL, "random seed of weights, order, views and hidden voxels"},
     {"Device", "device", NULL, NULL},
     {NULL, "precision", NULL, NULL},
@@ -92,6 +99,47 @@ flim_status flim_settings_init_pretraining(flim_settings *settings, flim_error *
         flim_settings_free(settings);
     }
     return status;
+}
+
+static bool is_taken(const char *key)
+{
+    for (int i = 0; i < N_TAKEN; i++) {
+        if (strcmp(taken[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return strcmp(key, "eval_batch") == 0; /* no flag, but a plan's (gpu_plan --apply) */
+}
+
+typedef struct other {
+    char key[FLIM_KEY_MAX], value[128]; /* the first setting that is another program's; "" */
+} other;
+
+static void note_other(void *context, const flim_flag_row *row, const char *initial, const char *value)
+{
+    other *found = context;
+    char key[FLIM_KEY_MAX];
+    (void)initial;
+    flim_flag_key(row, key, sizeof key);
+    if (!found->key[0] && !is_taken(key)) {
+        snprintf(found->key, sizeof found->key, "%s", key);
+        snprintf(found->value, sizeof found->value, "%.100s", value);
+    }
+}
+
+flim_status flim_pretraining_refuse_others(const flim_settings *s, flim_error *err)
+{
+    flim_settings initial;
+    other found = {0};
+    FLIM_TRY(flim_settings_init_pretraining(&initial, err));
+    flim_settings_compare(&initial, s, note_other, &found);
+    flim_settings_free(&initial);
+    return !found.key[0]
+               ? FLIM_OK
+               : flim_fail(err, FLIM_ERROR_USAGE,
+                           "%s: %s is a setting of train_cv, which a pretraining does not look at; leave it out of its "
+                           "config (pretrain --help lists what it has, --groups-out what it is not to see)",
+                           found.key, found.value);
 }
 
 flim_status flim_pretraining_check_used(const flim_settings *s, bool asked_for_loss, bool asked_for_pairs, flim_error *err)

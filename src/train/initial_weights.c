@@ -208,6 +208,27 @@ static void warn_of_seen(const flim_run *run, const flim_study *study)
     }
 }
 
+/* Of validation cells a note: a fold's epoch and threshold are chosen on them. */
+static void tell_of_validation(const flim_run *run, const flim_study *study)
+{
+    int64_t seen = 0, cells = 0;
+    for (int k = 0; k < study->splits.n_folds; k++) {
+        const flim_fold *fold = &study->splits.fold[k];
+        if (flim_run_wants_fold(run, k)) {
+            const int64_t here = count_seen(run, study, fold->val, fold->n_val);
+            seen += here > 0 ? here : 0;
+            cells += fold->n_val;
+        }
+    }
+    if (seen > 0) {
+        flim_log_line(&run->log, FLIM_LOG_NOTE,
+                      "%s has seen %" PRId64 " of %" PRId64
+                      " validation cells: epochs and thresholds chosen on these fit unseen cells less well (pretrain "
+                      "--train-set-only leaves them out)",
+                      flim_run_start_file(run), seen, cells);
+    }
+}
+
 flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study, flim_trainer *t, flim_error *err)
 {
     const char *path = flim_run_start_file(run);
@@ -232,6 +253,7 @@ flim_status flim_run_read_initial_weights(flim_run *run, const flim_study *study
     warn_of_classes(run, study->info, t->fresh);
     warn_of_inputs(run, study->info);
     warn_of_seen(run, study);
+    tell_of_validation(run, study);
     return warn_of_donors(run, study, err);
 }
 

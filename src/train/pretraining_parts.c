@@ -1,8 +1,10 @@
 /* The cells of a pretraining: what it trains on, what it only evaluates, and what it never sees. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "backend/loss.h"
 #include "core/alloc.h"
 #include "core/file.h"
 #include "core/sha256.h"
@@ -50,7 +52,8 @@ static flim_status mark_groups(const flim_study *study, const char *key, const f
             status = flim_fail(err, FLIM_ERROR_USAGE, "group '%s' is named by groups_out and by %s",
                                data->group_name[data->group[i]], key);
         }
-        p->place[i] = named[data->group[i]] ? (uint8_t)where : p->place[i];
+        const bool stays_out = p->place[i] == LEFT_OUT && where == EVALUATED;
+        p->place[i] = named[data->group[i]] && !stays_out ? (uint8_t)where : p->place[i];
     }
     flim_free(named);
     return status;
@@ -107,16 +110,17 @@ static flim_status tell_spelling(const flim_run *run, const char *name, const ch
     return FLIM_OK;
 }
 
-/* Of the other files no cell of a group that the fold tests (validates, holds out) and does not train on. */
-static flim_status mark_other_files(const flim_run *run, const flim_study *study, const flim_fold_cells *cells, parts *p,
-                                    flim_error *err)
+/* No cell of a group that the fold tests (validates, holds out) and does not train on: neither one that is in no part of the run, nor,
+ * in whatever spelling of the group, one of the other files. */
+static flim_status mark_tested_groups(const flim_run *run, const flim_study *study, const flim_fold_cells *cells, parts *p,
+                                      flim_error *err)
 {
     const flim_dataset_info *info = study->info;
     const char *const *name = (const char *const *)info->group_name;
     flim_status status = FLIM_OK;
     bool *out = NULL, *told = NULL; /* (groups) each */
     int64_t *like = NULL; /* (groups) */
-    if (!info->group || cells->n == info->n) {
+    if (!info->group) {
         return FLIM_OK;
     }
     out = flim_alloc((size_t)info->groups, sizeof *out, err);
@@ -125,6 +129,9 @@ static flim_status mark_other_files(const flim_run *run, const flim_study *study
     FLIM_TRY_DONE(out && told && like ? FLIM_OK : FLIM_ERROR_MEMORY);
     flim_fold_groups_out(cells, info->group, info->groups, out);
     FLIM_TRY_DONE(flim_fold_groups_like(name, out, info->groups, name, info->groups, like, err));
+    for (int64_t i = 0; i < cells->n; i++) {
+        p->place[i] = out[info->group[i]] ? NEVER_SEEN : p->place[i];
+    }
     for (int64_t i = cells->n; i < info->n; i++) {
         const int64_t g = info->group[i];
         if (like[g] < 0) {
@@ -162,7 +169,7 @@ static flim_status mark_fold(flim_run *run, const flim_study *study, parts *p, f
                       : use == FLIM_CELL_UNUSED && s->train_set_only && p->place[i] == TRAINED ? LEFT_OUT
                                                                                                : p->place[i];
     }
-    status = mark_other_files(run, study, &cells, p, err);
+    status = mark_tested_groups(run, study, &cells, p, err);
 done:
     flim_fold_cells_free(&cells);
     flim_splits_free(&splits);
@@ -177,6 +184,11 @@ static flim_status mark_copies(const flim_run *run, const flim_study *study, par
     flim_copies never = {0};
     int64_t copies = 0;
     flim_status status = FLIM_OK;
+    if (n > 0 && !study->summary) {
+        flim_log_line(
+            &run->log, FLIM_LOG_WARNING,
+            "copies of cells that are left out are not looked for (--no-scan): if there are any, they are trained on");
+    }
     FLIM_TRY_DONE(flim_copies_of(study, p->cell, n, &never, err));
     for (int64_t i = 0; i < study->info->n; i++) {
         if (p->place[i] != NEVER_SEEN && flim_copies_hold(&never, study, i)) {
@@ -229,6 +241,37 @@ static flim_status keep(flim_study *study, const flim_settings *s, const parts *
     return FLIM_OK;
 }
 
+/* The Poisson loss is of whole photons, and holds to FLIM_LARGEST_LOG_RATE: other counts would give numbers that mean nothing. */
+static flim_status check_counts(const flim_settings *s, const flim_study *study, const parts *p, flim_error *err)
+{
+    double most = 0;
+    int64_t cell = -1;
+    if (s->masked_loss != FLIM_MASKED_POISSON || s->mask_ratio == 0 || !study->summary) {
+        return FLIM_OK;
+    }
+    for (int64_t i = 0; i < study->info->n; i++) {
+        const bool seen = p->place[i] == TRAINED || p->place[i] == EVALUATED;
+        if (seen && study->summary[i].max_count > most) {
+            most = study->summary[i].max_count;
+            cell = i;
+        }
+    }
+    if (most > exp(FLIM_LARGEST_LOG_RATE)) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "cell %" PRId64
+                         " has %.0f photons in one voxel, and the Poisson loss is of up to %.0f: leave it out "
+                         "(--exclude), or take --masked-loss squared",
+                         cell, most, exp(FLIM_LARGEST_LOG_RATE));
+    }
+    if (most < 0.5) {
+        return flim_fail(err, FLIM_ERROR_DATA,
+                         "the largest count of all cells is %g, and the Poisson loss is of whole photons: are the counts "
+                         "divided by something? --masked-loss squared takes them as they are",
+                         most);
+    }
+    return FLIM_OK;
+}
+
 flim_status flim_pretraining_split(flim_run *run, flim_study *study, flim_error *err)
 {
     const flim_settings *s = run->settings;
@@ -248,6 +291,7 @@ flim_status flim_pretraining_split(flim_run *run, flim_study *study, flim_error 
     if (s->val_groups.n == 0) {
         draw_evaluated(s, n, &p);
     }
+    FLIM_TRY_DONE(check_counts(s, study, &p, err));
     FLIM_TRY_DONE(keep(study, s, &p, err));
     const flim_fold *fold = &study->splits.fold[0];
     if (fold->n_train < 2) {

@@ -121,7 +121,7 @@ class Pretraining(nn.Module):
 def loss_of(y, z, counts, hidden):
     """Mean over the cells: Poisson likelihood of the hidden counts, and NT-Xent of pairs 2i, 2i+1."""
     y, z = y.float(), z.float()
-    above = (y - 8).clamp(min=0)
+    above = (y - 12).clamp(min=0)
     each = torch.exp(y - above) * (1 + above) - counts * y
     masked = ((each * hidden).sum((1, 2, 3)) / hidden.sum((1, 2, 3))).mean()
     e = F.normalize(z, dim=1)

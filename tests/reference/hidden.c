@@ -115,9 +115,9 @@ void ref_hidden_head(const flim_head *head, const ref_hidden_run *r, flim_hidden
         const double share = (double)r->cell_weight[n] * (double)head->weight / r->divisor / (count > 0 ? count : 1);
         for (int i = 0; i < voxels; i++) {
             if (hidden[i]) {
-                const double at = log(photons[i] + 1) / 10, top = exp(8);
-                const bool poisson = head->loss == FLIM_LOSS_HIDDEN_POISSON, high = y[i] > 8;
-                const double lambda = high ? top * (y[i] - 7) : exp(y[i]), slope = high ? top : lambda;
+                const double at = log(photons[i] + 1) / 10, top = exp(12);
+                const bool poisson = head->loss == FLIM_LOSS_HIDDEN_POISSON, high = y[i] > 12;
+                const double lambda = high ? top * (y[i] - 11) : exp(y[i]), slope = high ? top : lambda;
                 sum += poisson ? lambda - photons[i] * y[i] : (y[i] - at) * (y[i] - at);
                 if (dy) {
                     dy[n * voxels + i] += share * (poisson ? slope - photons[i] : 2 * (y[i] - at));

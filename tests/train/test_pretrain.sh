@@ -6,6 +6,11 @@ set -u
 # shellcheck source=tests/lib.sh
 source "$(dirname "$0")/../lib.sh"
 simulate k.h5
+"$build/flim_info" k.h5 --cells cells_of_k.csv >/dev/null || exit 1
+python3 -c '
+import csv
+for c in csv.DictReader(open("cells_of_k.csv")):
+    print(c["index"], c["group"], sep=",")' | sed '1i index,group' >cells.csv
 pretrain=$build/pretrain
 options=(--mask-ratio 0.6 --contrastive 0.1 --preset nano --epochs 4 --warmup-epochs 1 --batch 16 --accumulate 2 --lr 3e-3 "${device[@]}" --workers 2)
 
@@ -72,6 +77,18 @@ with h5py.File("other.h5", "a") as f:
 shutil.copy("k.h5", "unlabelled.h5")
 with h5py.File("unlabelled.h5", "a") as f:
     del f["label"]
+shutil.copy("k.h5", "pool.h5")
+with h5py.File("pool.h5", "a") as f:
+    f["group"][:] = b"pool"
+for name, kind in ("hot.h5", "u4"), ("scaled.h5", "f4"):
+    with h5py.File("k.h5") as f, h5py.File(name, "w") as g:
+        counts = f["counts"][:].astype(kind)
+        if name == "hot.h5":
+            counts[7, 3, 4, 4] = 2000000000
+        g["counts"] = counts if name == "hot.h5" else counts / counts.max() / 3
+        for key in ("group", "label", "mask"):
+            if key in f:
+                g[key] = f[key][:]
 shutil.copy("k.h5", "odd.h5")
 with h5py.File("odd.h5", "a") as f:
     theirs = [i for i, group in enumerate(f["group"][:]) if group == b"donor_2"]
@@ -95,6 +112,36 @@ call 0 "$build/train_cv" --data k.h5 --preset nano --folds 3 --cv group --epochs
 call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --splits run --fold 1 --out fold
 check "a fold of a run: none of its test cells, and where it belongs is said" about fold/encoder.safetensors \
     'p["fold"] == 1 and p["folds"] == 3 and p["splits_sha256"] == "'"$(sha256sum <run/splits.json | cut -c1-64)"'" and cells("train") + cells("val") == 72 - '"$(python3 -c 'import json; print(len(json.load(open("run/splits.json"))["folds"][1]["test"]))')"
+# A run that uses half of the cells: those of tested donors that it leaves aside are not seen, either, nor is a copy of one.
+call 0 "$build/train_cv" --data k.h5 --preset nano --folds 3 --cv group --fraction 0.5 --epochs 1 "${device[@]}" --out half
+tested=$(python3 - <<'END'
+import csv, json
+donor = [c["group"] for c in csv.DictReader(open("cells.csv"))]
+print(*sorted({donor[i] for i in json.load(open("half/splits.json"))["folds"][0]["test"]}))
+END
+)
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --splits half --fold 0 --out halved
+check "no cell of a donor that the fold tests" about halved/encoder.safetensors "len('$tested'.split()) == 2 and not set('$tested'.split()) & set(p['donors']) and len(p['donors']) == 4"
+if [ -n "$python" ]; then # pool.h5 has the cells of k.h5, all of one group
+    call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --splits half --fold 0 --train-set-only --pretraining-data pool.h5 --val-fraction 0 --out pooled
+    expected=$(python3 - <<'END'
+import csv, json
+donor = [c["group"] for c in csv.DictReader(open("cells.csv"))]
+fold = json.load(open("half/splits.json"))["folds"][0]
+out = {donor[i] for i in fold["test"] + fold["val"]} - {donor[i] for i in fold["train"]}
+print(len(fold["train"]) + sum(d not in out for d in donor))
+END
+)
+    check "nor a copy, under another name, of a cell of such a donor that is in no part" grep -q "Cells: $expected to train on, 0 that are only evaluated" pooled/train.log
+fi
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --groups-out donor_2 --no-scan --out unscanned
+says "copies of cells that are left out are not looked for (--no-scan)"
+awk -F, '$2 == "donor_3" { print $1 }' cells.csv >third.txt
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --contrastive 0 --exclude third.txt --val-groups donor_3,donor_4 --out excluded
+check "what is left out by --exclude is not evaluated" about excluded/encoder.safetensors 'cells("train") == 48 and cells("val") == 12 and "donor_3" not in p["donors"]'
+call 0 "$pretrain" --data k.h5 "${options[@]}" --ema 0 --groups-out donor_2,donor_5 --val-groups donor_3 --out last
+check "--ema 0: the last weights, and the same losses" test "$(cut -d, -f3,8 last/pretraining/history.csv)" = "$(cut -d, -f3,8 whole/pretraining/history.csv)" \
+    -a "$(same last)" != "$(same whole)"
 call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --masked-loss squared --contrastive-pairs class --out class
 for learns in "--contrastive 0" "--contrastive 0.1" "--contrastive 0.1 --mask-ratio 0" "--contrastive 0 --masked-loss squared"; do
     rm -rf auto
@@ -129,6 +176,21 @@ call 0 "$pretrain" --data k.h5 "${short[@]}" --config ways.yaml --mask-ratio 0 -
 call 2 "$pretrain" --data k.h5 "${short[@]}" --config ways.yaml --mask-ratio 0 --masked-loss squared --out no
 call 2 "$pretrain" --data k.h5 --groups-out donor_1 --val-groups donor_1 --out no
 says "donor_1"
+for set in holdout_group=donor_6 test_groups=donor_5 folds=3 fraction=0.3 class_weights=balanced diagnostics=true dry_run=true mixup=input patience=5; do
+    call 2 "$pretrain" --data k.h5 "${short[@]}" --set $set --out no
+    says "is a setting of train_cv, which a pretraining does not look at"
+done
+printf 'holdout_group: [donor_6]\n' >shared.yaml
+call 2 "$pretrain" --data k.h5 "${short[@]}" --config shared.yaml --out no
+says "holdout_group: [donor_6] is a setting of train_cv"
+call 0 "$pretrain" --data k.h5 "${short[@]}" --config whole/config.yaml --out no --print-config
+if [ -n "$python" ]; then
+    call 3 "$pretrain" --data hot.h5 "${short[@]}" --out no
+    says "cell 7 has 2000000000 photons in one voxel, and the Poisson loss is of up to 162755"
+    call 0 "$pretrain" --data hot.h5 "${short[@]}" --masked-loss squared --out squared
+    call 3 "$pretrain" --data scaled.h5 "${short[@]}" --out no
+    says "and the Poisson loss is of whole photons"
+fi
 call 2 "$pretrain" --data k.h5 --out whole
 says "pretrain --resume --out whole"
 call 2 "$pretrain" --resume --out whole --mask-ratio 0.5
