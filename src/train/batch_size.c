@@ -57,9 +57,9 @@ bool flim_run_smaller_batch(const flim_run *run, const flim_study *study, int64_
     if (half < least) {
         return false;
     }
-    if (study->splits.n_folds > 0 &&
-        cells * flim_ranks_size(run->ranks) >=
-            flim_splits_largest_part(&study->splits)) { /* one update per epoch, and so it stays however the part is cut */
+    if (study->splits.n_folds > 0 && cells * flim_ranks_size(run->ranks) >=
+                                         flim_splits_largest_part(&study->splits) *
+                                             least) { /* one update per epoch, and so it stays however the part is cut */
         *batch = s->batch - half;
         *accumulate = (cells + *batch - 1) / *batch;
         return true;

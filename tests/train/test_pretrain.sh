@@ -150,6 +150,10 @@ for learns in "--contrastive 0" "--contrastive 0.1" "--contrastive 0.1 --mask-ra
     check "$learns --batch auto finds the largest, all views of an epoch" grep -q "^batch: $([[ $learns == *0.1* ]] && echo 144 || echo 72)\$" auto/config.yaml
 done
 
+call 0 "$pretrain" --data k.h5 "${options[@]}" --epochs 2 --val-fraction 0 --accumulate 6 --out views
+check "two views of a cell: an epoch of 144 has two updates of 96" bash -c 'grep -q "16 x 6 = 96 views per step" views/train.log && ! grep -q "an epoch is one step" views/train.log'
+check "history.csv says so" test "$(sed -n 2p views/pretraining/history.csv | cut -d, -f11)" = 2
+
 # ---- what it refuses
 call 2 "$pretrain" --data k.h5 --groups-out donor_9 --out no
 says "donor_9"
