@@ -256,12 +256,13 @@ static flim_status check_counts(const flim_settings *s, const flim_study *study,
             cell = i;
         }
     }
-    if (most > exp(FLIM_LARGEST_LOG_RATE)) {
+    const double limit = floor(exp(FLIM_LARGEST_LOG_RATE));
+    if (most > limit) {
         return flim_fail(err, FLIM_ERROR_DATA,
                          "cell %" PRId64
                          " has %.0f photons in one voxel, and the Poisson loss is of up to %.0f: leave it out "
                          "(--exclude), or take --masked-loss squared",
-                         cell, most, exp(FLIM_LARGEST_LOG_RATE));
+                         cell, most, limit);
     }
     if (most < 0.5) {
         return flim_fail(err, FLIM_ERROR_DATA,

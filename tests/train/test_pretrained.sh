@@ -198,11 +198,11 @@ call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 
 own=(--data k.h5 --preset nano --epochs 1 --batch 8 "${device[@]}" --workers 2 --splits first/splits.json --pretrained pre0/encoder.safetensors)
 call 0 "$train" "${own[@]}" --fold 0 --out own
 check "its own fold: none" grep -q "has seen none of the [0-9]* test cells of fold 0" own/train.log
+check "and no warning of cells or groups" bash -c '! grep -qE "not a test result|was pretrained on cells of" err own/train.log'
 check "of its validation cells it says how many" grep -qE "has seen ([0-9]+) of \1 validation cells: epochs and thresholds" own/train.log
 call 0 "$build/pretrain" --data k.h5 --preset nano --epochs 1 --warmup-epochs 0 --batch 16 "${device[@]}" --workers 2 --splits first --fold 0 --train-set-only --out strict0
 call 0 "$train" "${own[@]}" --pretrained strict0/encoder.safetensors --fold 0 --out strict
 check "with --train-set-only none" bash -c '! grep -q "validation cells: epochs" strict/train.log'
-check "and no warning of cells or groups" bash -c '! grep -qE "not a test result|was pretrained on cells of" err own/train.log'
 call 0 "$train" "${own[@]}" --fold 1 --out another
 says "test cells in training or validation (fold 1: "
 says "of the groups that are tested here"
