@@ -1,4 +1,4 @@
-/* Warp-level building blocks of the convolution kernels: 16-bit packing, mma.sync, ldmatrix, movmatrix, cp.async.
+/* Warp-level building blocks of the convolution kernels: 16-bit packing, mma.sync, ldmatrix, movmatrix.
  *
  * Fragments of mma.m16n8k16 (PTX ISA), lane = 4 g + q, a register holds two 16-bit values, the lower index in the lower half:
  *   A (16 x 16): a[0] (g, 2q..) a[1] (g+8, 2q..) a[2] (g, 2q+8..) a[3] (g+8, 2q+8..)
@@ -15,6 +15,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
+
+#include "cuda/kernels/copy_async.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define FLIM_MMA 1
@@ -93,11 +95,6 @@ __device__ __forceinline__ void flim_mma<__nv_bfloat16>(float (&c)[4], const uin
 #endif
 }
 
-__device__ __forceinline__ uint32_t flim_shared(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8 (16 bytes, aligned). */
 __device__ __forceinline__ void flim_ldmatrix(uint32_t (&r)[4], uint32_t address)
 {
@@ -129,30 +126,6 @@ __device__ __forceinline__ uint32_t flim_transpose(uint32_t v)
     uint32_t r;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
     return r;
-}
-
-/* 16 bytes to shared memory; zeros if !valid (src must still be an address). */
-__device__ __forceinline__ void flim_copy_async(uint32_t dst, const void *src, bool valid)
-{
-#if FLIM_MMA
-    const int bytes = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
-#endif
-}
-
-__device__ __forceinline__ void flim_copy_commit()
-{
-#if FLIM_MMA
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/* Waits until at most N of this thread's latest groups are under way. */
-template <int N> __device__ __forceinline__ void flim_copy_wait()
-{
-#if FLIM_MMA
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-#endif
 }
 
 /* Barrier `id` (1..15) of `threads` threads of the block. */

@@ -94,8 +94,8 @@ __device__ static dz_scales choose_scales(const grad_norm_args &args, double cou
         square[1] += args.has_skip ? dz_square(args.skip, j, count, s0, sum(3 * c + j), s2, frozen) : 0.0;
         square[2] += s2 / count;
     }
-    return {scale_for(block_sum<128>(square[0]) / channels), scale_for(block_sum<128>(square[1]) / channels),
-            scale_for(block_sum<128>(square[2]) / channels)};
+    block_sum_all<128>(square[0], square[1], square[2]);
+    return {scale_for(square[0] / channels), scale_for(square[1] / channels), scale_for(square[2] / channels)};
 }
 
 /* dz of a channel that the tensor has and the unit has not. */
@@ -121,24 +121,33 @@ __device__ static void give_scales(const grad_norm_args &args, const dz_scales &
     }
 }
 
+/* Channel k of each plane over all blocks, on every thread of a block of 128; planes: 2 to 4. */
+__device__ static void plane_sums(const float *__restrict__ partial, int64_t blocks, int c, int k, int planes,
+                                  double (&sum)[4])
+{
+    sum[0] = sum[1] = sum[2] = sum[3] = 0;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < blocks; i += 128) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            sum[s] += s < planes ? partial[((int64_t)s * c + k) * blocks + i] : 0.0f;
+        }
+    }
+    block_sum_all<128>(sum[0], sum[1], sum[2], sum[3]);
+}
+
 /* One block per channel sums the partials; the last block to finish does the rest for all channels. */
 __global__ void __launch_bounds__(128)
     grad_norm_kernel(const float *__restrict__ partial, grad_norm_args args, double *sums, int *counter)
 {
     __shared__ bool last;
     const int c = args.main.norm.c, k = blockIdx.x, planes = args.has_skip ? 4 : 3, tid = threadIdx.x;
-    for (int s = 0; s < planes; s++) {
-        const float *from = partial + ((int64_t)s * c + k) * args.b.blocks;
-        double sum = 0;
-        for (int64_t i = tid; i < args.b.blocks; i += 128) {
-            sum += from[i];
-        }
-        sum = block_sum<128>(sum);
-        if (tid == 0) {
-            sums[s * c + k] = sum;
-        }
-    }
+    double sum[4];
+    plane_sums(partial, args.b.blocks, c, k, planes, sum);
     if (tid == 0) {
+        for (int s = 0; s < planes; s++) {
+            sums[s * c + k] = sum[s];
+        }
         __threadfence();
         last = atomicAdd(counter, 1) == (int)gridDim.x - 1;
     }
@@ -247,27 +256,25 @@ cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const 
 
 /* ---- sums over the batches of several ranks ---- */
 
-/* One block per channel and plane; own: count, then planes of (c). */
+/* One block per channel; own: count, then planes of (c). */
 __global__ void __launch_bounds__(128)
-    own_sums_kernel(const float *__restrict__ partial, int64_t blocks, int c, double count, double *own)
+    own_sums_kernel(const float *__restrict__ partial, int64_t blocks, int c, int planes, double count, double *own)
 {
-    const int k = blockIdx.x, s = blockIdx.y;
-    const float *from = partial + ((int64_t)s * c + k) * blocks;
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < blocks; i += 128) {
-        sum += from[i];
-    }
-    sum = block_sum<128>(sum);
+    const int k = blockIdx.x;
+    double sum[4];
+    plane_sums(partial, blocks, c, k, planes, sum);
     if (threadIdx.x == 0) {
         own[0] = count; /* the same from every block */
-        own[1 + s * c + k] = sum;
+        for (int s = 0; s < planes; s++) {
+            own[1 + s * c + k] = sum[s];
+        }
     }
 }
 
 cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, flim_blocks b, int c, int planes, int64_t count,
                                   double *own)
 {
-    own_sums_kernel<<<dim3((unsigned)c, (unsigned)planes), 128, 0, l->stream>>>(partial, b.blocks, c, (double)count, own);
+    own_sums_kernel<<<(unsigned)c, 128, 0, l->stream>>>(partial, b.blocks, c, planes, (double)count, own);
     return cudaGetLastError();
 }
 

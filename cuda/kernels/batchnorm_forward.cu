@@ -2,6 +2,7 @@
 #include "cuda/kernels/epilogue.cuh"
 #include "cuda/kernels/moments.cuh"
 #include "cuda/kernels/ranks.h"
+#include "cuda/kernels/reduce.cuh"
 
 /* Blocks of a cell, at most `most`: of those that fill the card, what leaves the least of its last wave empty.  1, 2 or 4
  * blocks of a kernel run at once on a multiprocessor; a wave counts by what a block does, 1 / chunks of a cell. */
@@ -25,7 +26,7 @@ static int64_t whole_waves(int64_t cells, int64_t most, int64_t processors)
 flim_blocks flim_blocks_for(int64_t cells, int64_t pixels, int c, int processors)
 {
     const int64_t lanes = walk_threads(c) / (c / 8 < 256 ? c / 8 : 256);
-    const int64_t want = ((int64_t)processors * 8 + cells - 1) / cells; /* blocks per cell that fill the card */
+    const int64_t want = ((int64_t)processors * 4 + cells - 1) / cells; /* blocks per cell that fill the card */
     const int64_t most = pixels / (lanes * 4); /* at least four pixels per thread */
     int64_t chunks = most > 1 ? most : 1;
     if (want < most) {
@@ -44,7 +45,7 @@ template <typename T>
 __global__ void __launch_bounds__(256) stats_kernel(const T *__restrict__ z, flim_blocks b, int c, float *partial)
 {
     extern __shared__ float shared[];
-    const walk w(b, c);
+    const walk w(b, c, false);
     const T *at = z + w.cell * b.pixels * c + w.channel;
     const float8 origin = load8<T>(at + (int64_t)w.begin * c);
     float acc[2][8] = {};
@@ -140,26 +141,29 @@ __device__ static void train_channel(const flim_norm &m, int k, const moments &a
     m.running_var[k] = (float)((1 - momentum) * m.running_var[k] + momentum * (all.m2 / (all.n - 1) / (ws * ws)));
 }
 
-/* Moments of this thread's blocks, joined over the block's threads: those of channel k. */
+/* Moments of channel k over all blocks, on every thread of a block of 128.  Each block of pixels has its sums about a value of its own;
+ * here they are taken about the first one's mean, whose distance to the mean of all is at most that of a few thousand such blocks times
+ * the deviation, so that doubles lose a few of their last digits by it. */
 __device__ static moments channel_moments(const float *partial, const flim_blocks &b, int c, int k)
 {
     const float *sum = partial + (int64_t)k * b.blocks, *square = sum + (int64_t)c * b.blocks,
                 *origin = square + (int64_t)c * b.blocks;
-    moments mine = {0, 0, 0};
+    const int64_t last = b.pixels - (b.chunks - 1) * b.chunk; /* pixels of a cell's last block */
+    const double whole_by = 1.0 / (double)b.chunk, last_by = 1.0 / (double)last;
+    const double about = origin[0] + sum[0] * (b.chunks > 1 ? whole_by : last_by);
+    double n = 0, first = 0, second = 0;
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < b.blocks; i += 128) {
-        int64_t left = b.pixels - i % b.chunks * b.chunk;
-        double n = (double)(left < b.chunk ? left : b.chunk), s = sum[i];
-        mine = join(mine, {n, origin[i] + s / n, fmax(square[i] - s * s / n, 0.0)});
+        const bool is_last = (int)i % b.chunks == b.chunks - 1;
+        const double here = (double)(is_last ? last : b.chunk), by = is_last ? last_by : whole_by, s = sum[i];
+        const double d = origin[i] + s * by - about;
+        n += here;
+        first = fma(here, d, first);
+        second += fmax(square[i] - s * s * by, 0.0) + here * d * d;
     }
-    __shared__ moments shared[128]; /* not block_reduce: with another loop the compiler fuses other products of join */
-    shared[threadIdx.x] = mine;
-    for (int half = 64; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            shared[threadIdx.x] = join(shared[threadIdx.x], shared[threadIdx.x + half]);
-        }
-    }
-    return shared[0];
+    block_sum_all<128>(n, first, second);
+    const double d = first / n;
+    return {n, about + d, fmax(second - first * d, 0.0)};
 }
 
 /* One block per channel. */
@@ -267,7 +271,7 @@ __global__ void __launch_bounds__(256)
     epilogue_forward_kernel(flim_epilogue epilogue, flim_blocks b, divisor by_hw, T *__restrict__ y)
 {
     constexpr int AT_ONCE = SKIP == FLIM_SKIP_NORMALISED || POOL == 2 || sizeof(T) == 4 ? 2 : 4;
-    const walk w(b, epilogue.c);
+    const walk w(b, epilogue.c, true); /* what the statistics have read last is still in the L2 cache */
     const int c = epilogue.c;
     const unsigned hw = (unsigned)epilogue.hw;
     const int64_t in_base = w.cell * epilogue.t * epilogue.hw * c + w.channel;

@@ -34,8 +34,10 @@ struct walk {
     int64_t cell;
     unsigned begin, end;
 
-    __device__ __forceinline__ walk(const flim_blocks &b, int channels)
+    /* reversed: the blocks take the cells and their parts last to first. */
+    __device__ __forceinline__ walk(const flim_blocks &b, int channels, bool reversed)
     {
+        const unsigned block = reversed ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
         const int all = channels / 8, first = blockIdx.y * 256;
         c = channels;
         vectors = all < 256 ? all : 256;
@@ -44,8 +46,8 @@ struct walk {
         const int vector = first + threadIdx.x % vectors;
         const bool inside = vector < all;
         channel = (inside ? vector : all - 1) * 8;
-        cell = blockIdx.x / b.chunks;
-        begin = (unsigned)(blockIdx.x % b.chunks * b.chunk);
+        cell = block / b.chunks;
+        begin = (unsigned)(block % b.chunks * b.chunk);
         end = (unsigned)(begin + b.chunk < b.pixels ? begin + b.chunk : b.pixels);
         if (!inside) {
             end = 0; /* nothing to do, but present at the block's barriers */

@@ -3,61 +3,48 @@
 #include "cuda/kernels/epilogue_backward.cuh"
 
 template <typename T, int SKIP, int POOL, int INPUTS>
-__global__ void __launch_bounds__(256, POOL == 1 ? 2 : 1)
+__global__ void __launch_bounds__(256, backward_pixel<T, SKIP, POOL, INPUTS>::QUEUED || POOL == 1 ? 2 : 1)
     grad_sums_kernel(flim_epilogue epilogue, grad_inputs_view dy, divisor by_hw, flim_blocks b, float *partial, T *y)
 {
-    extern __shared__ float shared[];
+    extern __shared__ __align__(16) float shared[];
+    using pixel = backward_pixel<T, SKIP, POOL, INPUTS>;
     constexpr int SUMS = SKIP == FLIM_SKIP_NORMALISED ? 4 : 3;
-    constexpr int AT_ONCE = INPUTS == ANY || SKIP == FLIM_SKIP_NORMALISED ? 1 : 2;
-    const backward_walk<T, SKIP, INPUTS> t(epilogue, dy, b);
+    const backward_walk<T, SKIP, INPUTS> t(epilogue, dy, b, false);
     const walk &w = t.w;
     float acc[SUMS][8] = {};
-    for (unsigned q0 = w.begin + w.lane; q0 < w.end; q0 += AT_ONCE * w.lanes) {
-        backward_pixel<T, SKIP, POOL, INPUTS> x[AT_ONCE];
+    pixel::walk_over(t, dy, by_hw, (unsigned)b.pixels, shared, [&](const pixel &x, unsigned q, unsigned, bool) {
+        const float8 dyv = x.gradient(t, dy, b.pixels, q);
+        float8 v, zc, sc = {};
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const unsigned q = q0 + k * w.lanes < w.end ? q0 + k * w.lanes : q0;
-            x[k].load(t, dy, b.pixels, q, pooled_from<POOL>(q, by_hw), false);
-        }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const unsigned q = q0 + k * w.lanes;
-            if (q >= w.end) {
-                break;
-            }
-            const float8 dyv = x[k].g.value(dy, t.m, t.fixed, w.cell, b.pixels, q, t.c, w.channel);
-            float8 v, zc, sc = {};
-#pragma unroll
-            for (int h = 0; h < POOL; h++) {
-                const float8 zv = unpack<T>(x[k].z[h]), sv = x[k].skip_at(h);
-#pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    const float u = epilogue_value_backward<SKIP>(x[k].bits, zv.v[i], sv.v[i], t.a, t.sa, i);
-                    const bool take = h == 0 || u > v.v[i] || u != u;
-                    v.v[i] = take ? u : v.v[i];
-                    zc.v[i] = take ? zv.v[i] : zc.v[i];
-                    sc.v[i] = take ? sv.v[i] : sc.v[i];
-                }
-            }
+        for (int h = 0; h < POOL; h++) {
+            const float8 zv = unpack<T>(x.z(h)), sv = x.skip(h);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                const float dv = dyv.v[i] * t.keep.v[i] * (v.v[i] > 0 ? 1.0f : t.slope);
-                acc[0][i] += dv;
-                acc[1][i] = fmaf(dv, zc.v[i], acc[1][i]);
-                acc[2][i] = fmaf(dv, dv, acc[2][i]);
-                if (SKIP == FLIM_SKIP_NORMALISED) {
-                    acc[SUMS - 1][i] = fmaf(dv, sc.v[i], acc[SUMS - 1][i]);
-                }
-            }
-            if (y) {
-#pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    v.v[i] = (v.v[i] > 0 ? v.v[i] : v.v[i] * t.slope) * t.keep.v[i];
-                }
-                store8<T>(y + (w.cell * b.pixels + q) * t.c + w.channel, v);
+                const float u = epilogue_value_backward<SKIP>(x.bits, zv.v[i], sv.v[i], t.a, t.sa, i);
+                const bool take = h == 0 || u > v.v[i] || u != u;
+                v.v[i] = take ? u : v.v[i];
+                zc.v[i] = take ? zv.v[i] : zc.v[i];
+                sc.v[i] = take ? sv.v[i] : sc.v[i];
             }
         }
-    }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float dv = dyv.v[i] * t.keep.v[i] * (v.v[i] > 0 ? 1.0f : t.slope);
+            acc[0][i] += dv;
+            acc[1][i] = fmaf(dv, zc.v[i], acc[1][i]);
+            acc[2][i] = fmaf(dv, dv, acc[2][i]);
+            if (SKIP == FLIM_SKIP_NORMALISED) {
+                acc[SUMS - 1][i] = fmaf(dv, sc.v[i], acc[SUMS - 1][i]);
+            }
+        }
+        if (y) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                v.v[i] = (v.v[i] > 0 ? v.v[i] : v.v[i] * t.slope) * t.keep.v[i];
+            }
+            store8<T>(y + (w.cell * b.pixels + q) * t.c + w.channel, v);
+        }
+    });
     block_sums<SUMS>(acc, w, b.blocks, shared, partial);
 }
 
@@ -71,7 +58,8 @@ cudaError_t flim_k_grad_sums(const flim_launch *l, const flim_epilogue *epilogue
     const grad_inputs_view view = view_of(dy);
 #define CALL_SUMS                                                                                                            \
     (grad_sums_kernel<T, SKIP, POOL, INPUTS>                                                                                 \
-     <<<grid, threads, threads * 32, l->stream>>>(*epilogue, view, make_divisor(epilogue->hw), b, partial, (T *)y))
+     <<<grid, threads, backward_pixel<T, SKIP, POOL, INPUTS>::shared_bytes(threads), l->stream>>>(                           \
+         *epilogue, view, make_divisor(epilogue->hw), b, partial, (T *)y))
     FLIM_BY_GRAD_INPUTS(l->type, epilogue->skip, epilogue->pool, shape, FLIM_BY_SHORT(l->type, CALL_SUMS), CALL_SUMS)
     return cudaGetLastError();
 }

@@ -52,68 +52,68 @@ __device__ __forceinline__ int64_t strided_cell(const flim_grad_input &s, int64_
     return cell * s.size[0] * s.size[1] * s.size[2] * c;
 }
 
-/* The raw loads of dy at one pixel, and their sum.  `m` holds the inputs' multipliers, `fixed` what is the same at all pixels. */
-template <typename T, int INPUTS> struct gradient {
-    raw8<T> one, two;
-    bool there;
+/* How many loads of 8 channels dy takes at a pixel; with ANY they are made where they are added. */
+template <int INPUTS> struct grad_loads {
+    enum { VECTORS = INPUTS == DENSE ? 1 : INPUTS == TWO_DENSE || INPUTS == DENSE_STRIDED ? 2 : 0 };
+};
 
-    __device__ __forceinline__ void load(const grad_inputs_view &dy, int64_t cell, int64_t pixels, unsigned q, int c,
-                                         int channel)
-    {
-        if (INPUTS == DENSE || INPUTS == TWO_DENSE || INPUTS == DENSE_STRIDED) {
-            one = load_raw<T>((const T *)dy.item[0].data + (cell * pixels + q) * c + channel);
-        }
-        if (INPUTS == TWO_DENSE) {
-            two = load_raw<T>((const T *)dy.item[1].data + (cell * pixels + q) * c + channel);
-        }
-        if (INPUTS == DENSE_STRIDED) {
-            const int at = strided_at(dy, 1, q);
-            there = at >= 0;
-            if (there) {
-                two = load_raw<T>((const T *)dy.item[1].data + strided_cell(dy.item[1], cell, c) + (int64_t)at * c + channel);
-            }
-        }
+/* load(0 or 1, address, whether there is something) for each of them at pixel q of y. */
+template <typename T, int INPUTS, typename LOAD>
+__device__ __forceinline__ void load_gradient(const grad_inputs_view &dy, int64_t cell, int64_t pixels, unsigned q, int c,
+                                              int channel, LOAD load)
+{
+    if (grad_loads<INPUTS>::VECTORS >= 1)
+        load(0, (const T *)dy.item[0].data + (cell * pixels + q) * c + channel, true);
+    if (INPUTS == TWO_DENSE)
+        load(1, (const T *)dy.item[1].data + (cell * pixels + q) * c + channel, true);
+    if (INPUTS == DENSE_STRIDED) {
+        const int at = strided_at(dy, 1, q);
+        load(1, (const T *)dy.item[1].data + strided_cell(dy.item[1], cell, c) + (int64_t)(at < 0 ? 0 : at) * c + channel,
+             at >= 0);
     }
+}
 
-    __device__ __forceinline__ float8 value(const grad_inputs_view &dy, const float (&m)[2], const float8 &fixed,
-                                            int64_t cell, int64_t pixels, unsigned q, int c, int channel) const
-    {
-        float8 sum = fixed;
-        if (INPUTS == ANY) {
-            for (int k = 0; k < dy.n; k++) {
-                const flim_grad_input &s = dy.item[k];
-                float8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
-                if (s.kind == FLIM_GRAD_INPUT_DENSE) {
-                    x = load8<T>((const T *)s.data + (cell * pixels + q) * c + channel);
-                } else if (s.kind == FLIM_GRAD_INPUT_BROADCAST) {
-                    x = load8<float>((const float *)s.data + cell * c + channel);
-                } else {
-                    const int at = strided_at(dy, k, q);
-                    if (at >= 0) {
-                        x = load8<T>((const T *)s.data + strided_cell(s, cell, c) + (int64_t)at * c + channel);
-                    }
+__device__ __forceinline__ void add_scaled(float8 &sum, const float8 &x, float by)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        sum.v[i] = fmaf(x.v[i], by, sum.v[i]);
+    }
+}
+
+/* dy at pixel q of y from those loads: `m` holds the inputs' multipliers, `fixed` what is the same at all pixels. */
+template <typename T, int INPUTS>
+__device__ __forceinline__ float8 gradient_value(const raw8<T> *loaded, const grad_inputs_view &dy, const float (&m)[2],
+                                                 const float8 &fixed, int64_t cell, int64_t pixels, unsigned q, int c,
+                                                 int channel)
+{
+    float8 sum = fixed;
+    if (INPUTS == ANY) {
+        for (int k = 0; k < dy.n; k++) {
+            const flim_grad_input &s = dy.item[k];
+            float8 x = {{0, 0, 0, 0, 0, 0, 0, 0}};
+            if (s.kind == FLIM_GRAD_INPUT_DENSE) {
+                x = load8<T>((const T *)s.data + (cell * pixels + q) * c + channel);
+            } else if (s.kind == FLIM_GRAD_INPUT_BROADCAST) {
+                x = load8<float>((const float *)s.data + cell * c + channel);
+            } else {
+                const int at = strided_at(dy, k, q);
+                if (at >= 0) {
+                    x = load8<T>((const T *)s.data + strided_cell(s, cell, c) + (int64_t)at * c + channel);
                 }
-                add(sum, x, grad_input_multiplier(s));
             }
-            return sum;
-        }
-        if (INPUTS != BROADCAST) {
-            add(sum, unpack<T>(one), m[0]);
-        }
-        if (INPUTS == TWO_DENSE || (INPUTS == DENSE_STRIDED && there)) {
-            add(sum, unpack<T>(two), m[1]);
+            add_scaled(sum, x, grad_input_multiplier(s));
         }
         return sum;
     }
-
-    static __device__ __forceinline__ void add(float8 &sum, const float8 &x, float by)
-    {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            sum.v[i] = fmaf(x.v[i], by, sum.v[i]);
-        }
+    if (grad_loads<INPUTS>::VECTORS >= 1) {
+        add_scaled(sum, unpack<T>(loaded[0]), m[0]);
     }
-};
+    if (grad_loads<INPUTS>::VECTORS == 2) {
+        add_scaled(sum, unpack<T>(loaded[1]), m[1]);
+    }
+    return sum;
+}
 
 /* Multipliers of the first two inputs, and what of dy that is the same at every pixel. */
 template <int INPUTS>

@@ -34,4 +34,25 @@ template <int THREADS, typename T> __device__ __forceinline__ T block_sum(T valu
     return block_reduce<THREADS>(value, [](T a, T b) { return a + b; });
 }
 
+/* The sums of several doubles at once over a block of THREADS, a multiple of 32: warps first.  Each becomes its sum, on each thread. */
+template <int THREADS, typename... DOUBLES> __device__ __forceinline__ void block_sum_all(DOUBLES &...values)
+{
+    constexpr int WARPS = THREADS / 32, COUNT = sizeof...(DOUBLES);
+    __shared__ double shared[WARPS][COUNT];
+    __syncthreads(); /* of an earlier call */
+    int at = 0;
+    ((values = warp_sum(values)), ...);
+    if (threadIdx.x % 32 == 0)
+        ((shared[threadIdx.x / 32][at++] = values), ...);
+    __syncthreads();
+    at = 0;
+    auto total = [&](int i) {
+        double sum = shared[0][i];
+        for (int w = 1; w < WARPS; w++)
+            sum += shared[w][i];
+        return sum;
+    };
+    ((values = total(at++)), ...);
+}
+
 #endif
