@@ -1,4 +1,4 @@
-/* The algorithm conv_wgmma: 3x3x3 from 64 channels without fusion, on compute capability 9.0 (conv3x3x3.h). */
+/* The algorithm conv_wgmma: 3x3x3 from 64 channels on weights as stored, on compute capability 9.0 (conv3x3x3.h). */
 #include <stdio.h>
 
 #include "cuda/conv/conv3x3x3.h"
@@ -11,9 +11,11 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 {
     bool more = true;
     (void)device, (void)err;
-    for (int turns = 1; turns >= 0 && more; turns--) {
+    for (int turns = 0; turns < 2 && more;
+         turns++) { /* without turns first: as the search found for every layer of base and large */
         flim_conv_choice c = *base;
         c.variant = turns;
+        c.workspace = base->problem.sums ? (int64_t)flim_conv3x3x3_scratch_bytes() : 0;
         snprintf(c.engine, sizeof c.engine, "%s%s", base->algorithm->name, turns ? "" : " free");
         more = offer(to, &c);
     }
@@ -31,5 +33,6 @@ static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice,
 const flim_conv_algorithm flim_conv_wgmma = {.name = "conv_wgmma",
                                              .guess = flim_conv_not_first,
                                              .supported = flim_conv_wgmma_supported,
+                                             .gathers = flim_conv_wgmma_gathers,
                                              .variants = variants,
                                              .run = run};

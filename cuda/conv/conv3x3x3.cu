@@ -100,7 +100,7 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
 /* Whole warpgroups, as many as fit; its barrier comes after what that kernel shares with the other. */
 bool find_wgmma_tiling(const flim_conv_problem *s, const shape *channels, int64_t limit, tiling *best)
 {
-    for (int warps = MOST_WARPS; warps >= 4; warps -= 4)
+    for (int warps = channels->from == 64 ? (int)WARPS_FROM_64 : (int)MOST_WARPS; warps >= 4; warps -= 4)
         for (int spread = 1; spread >= 0; spread--) {
             *best = {};
             best->warps = warps;
@@ -114,7 +114,7 @@ bool find_wgmma_tiling(const flim_conv_problem *s, const shape *channels, int64_
 }
 
 /* A block of 32 output channels from 64. */
-constexpr shape from_64 = {64, 32, MOST_WARPS, MOST_WARPS, 27 * 64 * 32 * 2};
+constexpr shape from_64 = {64, 32, WARPS_FROM_64, WARPS_FROM_64, 27 * 64 * 32 * 2};
 
 bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 {
@@ -153,6 +153,25 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
                                           : start_fp16(a, &here, card->processors, sums, stream);
 }
 
+/* x, out, and what is fused with them. */
+void set_operands(kernel_arguments &a, const flim_conv_problem *problem, const flim_conv_arguments *arguments)
+{
+    const bool data = problem->op == FLIM_CONV_DATA;
+    a.x = data ? arguments->y : arguments->x;
+    a.out = data ? arguments->x : arguments->y;
+    a.flip = data;
+    a.weight_scale = arguments->weight_scale;
+    if (data) {
+        a.epilogue = arguments->epilogue;
+        if (!problem->add)
+            a.epilogue.add = nullptr;
+    } else {
+        a.bias = arguments->bias;
+        a.about = arguments->sums_about;
+        a.prologue = arguments->prologue;
+    }
+}
+
 } // namespace
 
 bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
@@ -187,21 +206,7 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
 {
     kernel_arguments a = {};
     a.weight = arguments->master;
-    a.weight_scale = arguments->weight_scale;
-    if (problem->op == FLIM_CONV_DATA) {
-        a.x = arguments->y;
-        a.out = arguments->x;
-        a.flip = true;
-        a.epilogue = arguments->epilogue;
-        if (!problem->add)
-            a.epilogue.add = nullptr;
-    } else {
-        a.x = arguments->x;
-        a.out = arguments->y;
-        a.bias = arguments->bias;
-        a.about = arguments->sums_about;
-        a.prologue = arguments->prologue;
-    }
+    set_operands(a, problem, arguments);
     return launch(problem, arguments->n, variant, a, problem->sums ? arguments->sums : nullptr, arguments->scratch, card,
                   stream);
 }
@@ -212,10 +217,23 @@ bool flim_conv_wgmma_supported(const flim_conv_problem *s, const flim_card *card
     tiling p;
     const bool data = s->op == FLIM_CONV_DATA;
     const int from = data ? s->k : s->c, to = data ? s->c : s->k;
-    return FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !flim_conv_is_fused(s) && !s->add &&
-           s->type != FLIM_STORAGE_FP32 && from == 64 && to % 32 == 0 && to <= 1024 &&
-           flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 && s->in[2] > 0 &&
-           (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && find_wgmma_tiling(s, &from_64, card->shared_bytes, &p);
+    const bool supported = FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !s->master && !s->epilogue &&
+                           !s->add && !s->stem && s->x_form == FLIM_INPUT_PLAIN && s->dz_form == FLIM_INPUT_PLAIN &&
+                           s->type != FLIM_STORAGE_FP32 && from == 64 && to % 32 == 0 && to <= 1024 &&
+                           flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
+                           s->in[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 &&
+                           find_wgmma_tiling(s, &from_64, card->shared_bytes, &p);
+    return supported && (!s->sums || (!data && s->out_channels == to && s->in_channels == from));
+}
+
+bool flim_conv_wgmma_gathers(const flim_conv_problem *s, const flim_card *card)
+{
+    /* Where a block walks far the kernel is as fast as cuDNN's: base's res2.conv2 at batch 64 has 60 slices a block on an H200; small's
+     * res3.conv2 has 9, and took 0.23 ms. */
+    const int64_t long_walk = 32;
+    tiling p;
+    return find_wgmma_tiling(s, &from_64, card->shared_bytes, &p) &&
+           (int64_t)p.groups * s->in[0] * (s->k / 32) >= long_walk * card->processors;
 }
 
 cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
@@ -227,13 +245,14 @@ cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_con
     here.n = arguments->n;
     if (!flim_conv_wgmma_supported(&here, card) || !find_wgmma_tiling(&here, &from_64, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
+    double *sums = problem->sums ? arguments->sums : nullptr;
     a.p.turns = turns;
-    a.x = data ? arguments->y : arguments->x;
-    a.out = data ? arguments->x : arguments->y;
+    a.partial = sums ? static_cast<float *>(arguments->scratch) : nullptr;
     a.plain_weight = arguments->w;
+    set_operands(a, problem, arguments);
+    a.bias = nullptr;
     a.out_channels = data ? here.c : here.k;
-    a.flip = data;
     a.t = here.in[0], a.h = a.ho = here.in[1], a.w = a.wo = here.in[2], a.stride = a.apart = 1;
     a.pixels = here.n * a.h * a.w;
-    return start_plain_wgmma(a, here.type, card->processors, stream);
+    return start_wgmma_from_64(a, &here, card->processors, sums, stream);
 }

@@ -109,7 +109,7 @@ struct kernel_arguments {
     int stride; /* in y and x: 1 or 2 */
     int apart; /* staged rows and columns from one of the input to the next: 1 or 2 */
     bool flip; /* data gradient */
-    const void *plain_weight; /* conv3x3x3_wgmma.cu without fusion: (k,27,c) in storage type, in the place of `weight` */
+    const void *plain_weight; /* conv3x3x3_wgmma.cu from 64 channels: (k,27,c) in storage type, in the place of `weight` */
     int out_channels; /* the same: of the tensor */
     tiling p;
 };
@@ -138,18 +138,19 @@ template <int CI, int CO> __device__ __forceinline__ int weight_at(int k, int o,
     return (((load * 32 + lane) * W::TOGETHER + tile % W::TOGETHER) * 2 + inner / 8) * 2 + inner % 2;
 }
 
-/* Bias, scales and shifts of what is fused, and what sums are taken about, each CM floats, into shared memory. */
+/* Bias, scales and shifts of what is fused, and what sums are taken about, each CM floats, into shared memory; of the output's channels
+ * CO from `first` on. */
 template <int CI, int CO, int CM, bool PROLOGUE, bool EPILOGUE>
-__device__ __forceinline__ void fill_constants(const kernel_arguments &a, float weight_scale, float *constants)
+__device__ __forceinline__ void fill_constants(const kernel_arguments &a, float weight_scale, int first, float *constants)
 {
-    const int tid = threadIdx.x;
+    const int tid = threadIdx.x, channel = first + tid;
     if (tid < CO) {
-        constants[tid] = a.bias ? a.bias[tid] * weight_scale : 0.0f;
-        constants[CONSTANTS * CM + tid] = a.about ? a.about[tid] * weight_scale : 0.0f;
+        constants[tid] = a.bias ? a.bias[channel] * weight_scale : 0.0f;
+        constants[CONSTANTS * CM + tid] = a.about ? a.about[channel] * weight_scale : 0.0f;
         if (EPILOGUE) {
-            constants[3 * CM + tid] = a.epilogue.scale[tid];
-            constants[4 * CM + tid] = a.epilogue.shift[tid];
-            constants[5 * CM + tid] = a.epilogue.mean[tid];
+            constants[3 * CM + tid] = a.epilogue.scale[channel];
+            constants[4 * CM + tid] = a.epilogue.shift[channel];
+            constants[5 * CM + tid] = a.epilogue.mean[channel];
         }
     }
     if (PROLOGUE && tid < CI) {
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
         reinterpret_cast<T *>(weights)[a.flip ? weight_at<CI, CO>(o, c, TAPS - 1 - tap) : weight_at<CI, CO>(c, o, tap)] =
             (T)(a.weight[i] * weight_scale);
     }
-    fill_constants<CI, CO, CM, PROLOGUE, EPILOGUE>(a, weight_scale, constants);
+    fill_constants<CI, CO, CM, PROLOGUE, EPILOGUE>(a, weight_scale, 0, constants);
 
     const int64_t total = (int64_t)p.groups * a.t;
     const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
@@ -452,9 +453,11 @@ cudaError_t start_fp16(kernel_arguments &a, const flim_conv_problem *problem, in
                        cudaStream_t stream);
 cudaError_t start_bf16(kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                        cudaStream_t stream);
-/* conv3x3x3_wgmma.cu, which is compiled apart: 16 and 32 channels on compute capability 9.0; and 64 to multiples of 32 without
- * fusion. */
-cudaError_t start_plain_wgmma(const kernel_arguments &a, flim_storage type, int processors, cudaStream_t stream);
+/* conv3x3x3_wgmma.cu, which is compiled apart: 16 and 32 channels on compute capability 9.0; and 64 to multiples of 32 on weights as
+ * stored, in blocks of at most so many warps. */
+enum { WARPS_FROM_64 = 8 };
+cudaError_t start_wgmma_from_64(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
+                                cudaStream_t stream);
 cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                         cudaStream_t stream);
 

@@ -54,7 +54,7 @@ cudaError_t start_width(kernel_arguments &a, const flim_conv_problem *s, int pro
     }
     if (error != cudaSuccess || !sums)
         return error;
-    add_sums<CO, SUMS_THREADS><<<2 * CO, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    add_sums<SUMS_THREADS><<<2 * CO, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
     return cudaGetLastError();
 }
 

@@ -1,4 +1,5 @@
-/* The 3x3x3 convolution of 16 and 32 channels on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the place of mma.sync.
+/* The 3x3x3 convolution of 16 and 32 channels, and that from 64, on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the
+ * place of mma.sync.
  *
  * Pixels, staging, epilogue and rows of A are those of that kernel: wgmma takes A from registers, 16 rows of each warp, in the
  * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 3 C columns: the three dt
@@ -30,7 +31,8 @@ enum {
 /* What follows from the numbers of input channels, and of output channels that a block does. */
 template <int CI, int CO> struct form {
     enum {
-        FUSED = CI == CO, /* fp32 parameters, bias and sums; else the plain convolution or data gradient */
+        MASTER = CI == CO, /* fp32 parameters and a bias; else weights as stored */
+        CM = CI > CO ? CI : CO,
         R = CO == 32 ? 2 : 3, /* 16-pixel tiles a warp: 96 and 72 sums a lane */
         BUFFERS = CO == 32 ? 3 : 2, /* of A: in use, waiting, on its way */
         HALVES = CI / 16, /* 16s of channels */
@@ -50,14 +52,14 @@ template <int CI, int CO> __device__ __forceinline__ int weight_halfword(int k, 
     return (tap % 9 * F::HALVES + k / 16) * (F::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
 }
 
-/* Grid (share, blocks of output channels). */
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE>
-__global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kernel_arguments a)
+/* Grid (share, blocks of output channels).  SUMS: of the output, if a.partial wants them; with an epilogue always. */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+__global__ void __launch_bounds__(32 * (CI == 64 ? WARPS_FROM_64 : MOST_WARPS), 1) conv3x3x3_wgmma(const kernel_arguments a)
 {
 #if FLIM_HOPPER
     using F = form<CI, CO>;
     constexpr int ROW = 2 * CI, CHUNKS = CI / 8, LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
-                  STEPS = F::STEPS, BLOCK = F::BLOCK, C = CO;
+                  STEPS = F::STEPS, BLOCK = F::BLOCK, CM = F::CM;
     using lane_vector = typename lane_words<PAIRS>::type;
     extern __shared__ __align__(1024) char memory[];
     const tiling &p = a.p;
@@ -71,13 +73,13 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
     const uint32_t slices_shared = flim_shared(slices), weights_shared = flim_shared(memory);
     const uint32_t ready = flim_shared(memory + p.shared_bytes - 16); /* the next slice is there, this one no longer read */
 
-    const int first_out = F::FUSED ? 0 : (int)blockIdx.y * CO, out_channels = F::FUSED ? CO : a.out_channels;
+    const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO, out_channels = F::MASTER ? CO : a.out_channels;
 
     const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
 #pragma unroll 8
     for (int i = tid; i < CI * CO * TAPS; i += threads) {
-        if (F::FUSED) { /* (K,C,27) */
-            const int o = i / (C * TAPS), c = i / TAPS % C, tap = i % TAPS;
+        if (F::MASTER) { /* (K,C,27) */
+            const int o = i / (CI * TAPS), c = i / TAPS % CI, tap = i % TAPS;
             reinterpret_cast<T *>(
                 memory)[a.flip ? weight_halfword<CI, CO>(o, c, TAPS - 1 - tap) : weight_halfword<CI, CO>(c, o, tap)] =
                 (T)(a.weight[i] * weight_scale);
@@ -92,8 +94,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
         }
     }
     flim_fence_proxy();
-    if (F::FUSED)
-        fill_constants<C, C, C, PROLOGUE, EPILOGUE>(a, weight_scale, constants);
+    fill_constants<CI, CO, CM, PROLOGUE, EPILOGUE>(a, weight_scale, first_out, constants);
     if (tid == 0)
         flim_barrier_init(ready, threads);
     if (p.turns && mine == last)
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 if (e.pixel < 0)
                     continue;
                 flim_activate_chunk<T>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS),
-                                       constants + C + channel, constants + 2 * C + channel);
+                                       constants + CM + channel, constants + 2 * CM + channel);
             }
         };
 
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
 #pragma unroll
                     for (int i = 0; i < 2; i++)
                         if (pixel[r][i] >= 0)
-                            prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * C);
+                            prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * CO);
             }
             /* The first warpgroup's turn is now, the others have time before theirs. */
             const bool before = PROLOGUE && mine > 0;
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                 auto fetch = [&](int r) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
-                        const int64_t from = (pixel[r][i] + offset) * C + LANE * q;
+                        const int64_t from = (pixel[r][i] + offset) * CO + LANE * q;
                         z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
                         if (pixel[r][i] >= 0) {
                             z4[r % 2][i] =
@@ -277,11 +278,11 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
                         for (int k = 0; k < PAIRS; k++) {
                             const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
                             if (EPILOGUE)
-                                word[k] = pair_of_gradient<T, C>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
-                                                                 add_by, sum + 2 * k, product + 2 * k);
-                            else if (F::FUSED)
-                                word[k] = pair_of_output<T, C>(constants, PAIRS * q + k, first, second, sum + 2 * k,
-                                                               product + 2 * k);
+                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
+                                                                  add_by, sum + 2 * k, product + 2 * k);
+                            else if (SUMS)
+                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
+                                                                product + 2 * k);
                             else
                                 word[k] = flim_pack<T>(first, second);
                         }
@@ -299,17 +300,18 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 1) conv3x3x3_wgmma(const kern
     if (p.turns && mine == 0)
         flim_barrier(TURN, 2 * GROUP); /* the turn that nobody takes */
 
-    if (F::FUSED && a.partial)
-        give_sums<C>(sum, product, p.warps, reinterpret_cast<float *>(slices), a.partial);
+    if ((SUMS || EPILOGUE) && a.partial)
+        give_sums<CO>(sum, product, p.warps, reinterpret_cast<float *>(slices),
+                      a.partial + (int64_t)blockIdx.y * gridDim.x * 2 * CO);
 #else
     __trap();
 #endif
 }
 
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE>
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
 cudaError_t start_kernel(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE>;
+    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE, SUMS>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -317,17 +319,22 @@ cudaError_t start_kernel(const kernel_arguments &a, dim3 grid, cudaStream_t stre
     return cudaGetLastError();
 }
 
-template <typename T, int C>
-cudaError_t start_width(const kernel_arguments &a, const flim_conv_problem *s, int grid, double *sums, cudaStream_t stream)
+template <typename T, int CI, int CO>
+cudaError_t start_form(const kernel_arguments &a, const flim_conv_problem *s, dim3 grid, double *sums, cudaStream_t stream)
 {
-    const dim3 blocks((unsigned)grid);
-    const cudaError_t error = s->epilogue ? start_kernel<T, C, C, false, true>(a, blocks, stream)
-                              : s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD
-                                  ? start_kernel<T, C, C, true, false>(a, blocks, stream)
-                                  : start_kernel<T, C, C, false, false>(a, blocks, stream);
+    constexpr bool MASTER = form<CI, CO>::MASTER;
+    cudaError_t error;
+    if (MASTER && s->epilogue)
+        error = start_kernel<T, CI, CO, false, MASTER, true>(a, grid, stream);
+    else if (MASTER && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
+        error = start_kernel<T, CI, CO, MASTER, false, true>(a, grid, stream);
+    else if (MASTER || s->sums)
+        error = start_kernel<T, CI, CO, false, false, true>(a, grid, stream);
+    else
+        error = start_kernel<T, CI, CO, false, false, MASTER>(a, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
-    add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(a.partial, grid, sums);
+    add_sums<SUMS_THREADS><<<dim3(2 * CO, grid.y), SUMS_THREADS, 0, stream>>>(a.partial, (int)grid.x, sums);
     return cudaGetLastError();
 }
 
@@ -343,19 +350,21 @@ int share_of(const kernel_arguments &a, int blocks)
 cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
                         cudaStream_t stream)
 {
-    const int grid = share_of(a, processors);
+    const dim3 grid((unsigned)share_of(a, processors));
     if (s->type == FLIM_STORAGE_BF16)
-        return s->c == 16 ? start_width<__nv_bfloat16, 16>(a, s, grid, sums, stream)
-                          : start_width<__nv_bfloat16, 32>(a, s, grid, sums, stream);
-    return s->c == 16 ? start_width<__half, 16>(a, s, grid, sums, stream) : start_width<__half, 32>(a, s, grid, sums, stream);
+        return s->c == 16 ? start_form<__nv_bfloat16, 16, 16>(a, s, grid, sums, stream)
+                          : start_form<__nv_bfloat16, 32, 32>(a, s, grid, sums, stream);
+    return s->c == 16 ? start_form<__half, 16, 16>(a, s, grid, sums, stream)
+                      : start_form<__half, 32, 32>(a, s, grid, sums, stream);
 }
 
-cudaError_t start_plain_wgmma(const kernel_arguments &a, flim_storage type, int processors, cudaStream_t stream)
+cudaError_t start_wgmma_from_64(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
+                                cudaStream_t stream)
 {
     const int parts = a.out_channels / 32;
     const dim3 grid((unsigned)share_of(a, processors / parts > 0 ? processors / parts : 1), (unsigned)parts);
-    return type == FLIM_STORAGE_BF16 ? start_kernel<__nv_bfloat16, 64, 32, false, false>(a, grid, stream)
-                                     : start_kernel<__half, 64, 32, false, false>(a, grid, stream);
+    return s->type == FLIM_STORAGE_BF16 ? start_form<__nv_bfloat16, 64, 32>(a, s, grid, sums, stream)
+                                        : start_form<__half, 64, 32>(a, s, grid, sums, stream);
 }
 
 } // namespace flim_conv3x3x3

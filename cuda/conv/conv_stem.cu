@@ -282,7 +282,7 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
                                                 a->stem.weight_scale, a->master, a->weight_scale, a->bias, a->sums_about,
                                                 static_cast<T *>(a->y), partial);
     if (sums)
-        add_sums<C, SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
+        add_sums<SUMS_THREADS><<<2 * C, SUMS_THREADS, 0, stream>>>(partial, grid, sums);
     return cudaGetLastError();
 }
 

@@ -1,8 +1,8 @@
 /* Two sums per channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and
  * backward.
  *
- * For: conv3x3x3.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
- *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts.  Both in fixed order: equal inputs give
+ * For: conv3x3x3*.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
+ *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts (and those of conv1x1x1.cu).  Both in fixed order: equal inputs give
  *      equal bits.
  */
 #ifndef FLIM_CUDA_CONV_CUH
@@ -39,14 +39,16 @@ __device__ __forceinline__ void give_sums(const float (&first)[C / 4], const flo
     }
 }
 
-/* out[i] = sum of partial[block][i]: one block of THREADS for each of the 2 C sums. */
-template <int C, int THREADS>
-__global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
+/* Sums of `blocks` blocks' parts, each (2,C) floats -> out (2,channels) from channel `C blockIdx.y` on; there are gridDim.y such sets of
+ * parts, one after the other.  Grid (2 C, channels / C), block THREADS. */
+template <int THREADS> __global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int blocks, double *out)
 {
     __shared__ double part[THREADS / 32];
+    const int width = gridDim.x, c = width / 2, first = blockIdx.y * c;
+    const float *from = partial + (int64_t)blockIdx.y * blocks * width + blockIdx.x;
     double s = 0.0;
     for (int b = threadIdx.x; b < blocks; b += THREADS)
-        s += partial[b * 2 * C + blockIdx.x];
+        s += from[b * width];
     s = warp_sum(s);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = s;
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(THREADS) add_sums(const float *partial, int bl
     if (threadIdx.x == 0) {
         for (int w = 1; w < THREADS / 32; w++)
             s += part[w];
-        out[blockIdx.x] = s;
+        out[blockIdx.x / c * (c * gridDim.y) + first + blockIdx.x % c] = s;
     }
 }
 

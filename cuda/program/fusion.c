@@ -54,7 +54,7 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
     p.stem = stem;
     if (op == FLIM_CONV_FORWARD) {
         p.master = flim_fusion_forward_fused(s, u);
-        p.sums = p.master && s->train;
+        p.sums = s->train && (p.master || s->unit[u].gathers);
         p.x_form = flim_fusion_forward_form(s, u);
     } else if (op == FLIM_CONV_WEIGHT) {
         p.x_form = flim_fusion_weight_form(s, u);
@@ -96,49 +96,46 @@ static int readers_of(const flim_network *net, int u)
 
 /* ---- what is fused ----------------------------------------------------------------------------------------------------- */
 
-bool flim_fusion_is_wide_only(const flim_network *net, flim_precision precision)
+/* A convolution whose unit's BatchNorm and neighbours may be fused with it. */
+static bool may_be_fused(const flim_unit *unit)
 {
-    bool plain = net->n_heads == 1 && net->head[0].kind == FLIM_HEAD_POOLED && net->channels == 2;
-    for (int u = 0; u < net->n_units; u++) {
-        const flim_unit *unit = &net->unit[u];
-        plain = plain && !unit->transposed && (unit->skip < 0 || unit->skip != unit->input);
-    }
-    return !plain || precision == FLIM_PRECISION_FP16;
+    return unit->input >= 0 && unit->bn[0] && !unit->transposed;
 }
 
-/* The fused kernels may be taken for this unit, as far as its width goes. */
-static bool is_wide_enough(const flim_schedule *s, const flim_unit *unit)
+static bool is_conv3x3x3(const flim_schedule *s, int u, const flim_card *card)
 {
-    enum { WIDE = 32 };
-    return !s->wide_only || unit->out_channels >= WIDE;
+    const flim_conv_problem problem = fused_forward(s, u);
+    return may_be_fused(&s->net->unit[u]) && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
+           flim_conv3x3x3_supported(&problem, card->capability);
 }
 
-static bool is_conv3x3x3(const flim_schedule *s, int u, int sm)
+/* A convolution on stored weights gathers the sums over its output. */
+static bool gathers_sums(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_unit *unit = &s->net->unit[u];
-    const flim_conv_problem problem = fused_forward(s, u);
-    return is_wide_enough(s, unit) && unit->input >= 0 && unit->bn[0] && !unit->transposed &&
-           !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) && flim_conv3x3x3_supported(&problem, sm);
+    flim_conv_problem problem = flim_fusion_problem(unit, FLIM_CONV_FORWARD, s->type, s->batch, s->deterministic);
+    problem.sums = true;
+    return s->train && may_be_fused(unit) && !(s->unfused[u] & 1u << FLIM_CONV_FORWARD) && flim_conv_gathers(&problem, card);
 }
 
 /* Unit d and the one that it reads have conv_stem.h's shapes. */
-static bool is_stem_pair(const flim_schedule *s, int d, int sm)
+static bool is_stem_pair(const flim_schedule *s, int d, const flim_card *card)
 {
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || s->no_stem || !is_wide_enough(s, down) || s->unfused[d] || stem->input >= 0 || net->channels != 2 ||
-        !is_simple(net, down->input) || stem->transposed || down->transposed || readers_of(net, down->input) != 1 ||
-        s->unit[d].fusion != FLIM_FUSION_NONE || down->skip >= 0 || !down->bn[0]) {
+    if (!stem || s->no_stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(net, down->input) ||
+        stem->transposed || down->transposed || readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE ||
+        down->skip >= 0 || !down->bn[0]) {
         return false;
     }
     const flim_conv_problem first = fused_forward(s, down->input);
     flim_conv_problem problem = fused_forward(s, d);
     problem.stem = true;
-    return flim_conv_has_shape(&first, kernel, stride, pad) && flim_stem_supported(&problem, sm);
+    return flim_conv_has_shape(&first, kernel, stride, pad) && flim_stem_supported(&problem, card->capability);
 }
 
-static void find_stem(flim_schedule *s, int sm)
+static void find_stem(flim_schedule *s, const flim_card *card)
 {
     const flim_network *net = s->net;
     int down = -1;
@@ -148,7 +145,7 @@ static void find_stem(flim_schedule *s, int sm)
         }
     }
     for (int d = 1; d < net->n_units; d++) {
-        down = is_stem_pair(s, d, sm) ? d : down;
+        down = is_stem_pair(s, d, card) ? d : down;
     }
     for (int u = 0; down >= 0 && u < net->n_units; u++) { /* its input has a form of its own: nobody else may want it */
         if (net->unit[u].input < 0 && u != net->unit[down].input) {
@@ -163,7 +160,7 @@ static void find_stem(flim_schedule *s, int sm)
     }
 }
 
-void flim_fusion_find(flim_schedule *s, int sm)
+void flim_fusion_find(flim_schedule *s, const flim_card *card)
 {
     const flim_network *net = s->net;
     s->n_blocks = flim_network_blocks(net);
@@ -179,7 +176,8 @@ void flim_fusion_find(flim_schedule *s, int sm)
         for (int k = 0; k < FLIM_UNIT_BUFFERS; k++) {
             su->buffer[k] = FLIM_NO_BUFFER;
         }
-        su->conv3x3x3 = is_conv3x3x3(s, u, sm);
+        su->conv3x3x3 = is_conv3x3x3(s, u, card);
+        su->gathers = !su->conv3x3x3 && gathers_sums(s, u, card);
     }
     for (int u = 0; u < net->n_units; u++) {
         const int a = net->unit[u].skip;
@@ -189,7 +187,7 @@ void flim_fusion_find(flim_schedule *s, int sm)
             s->unit[a].partner = u;
         }
     }
-    find_stem(s, sm);
+    find_stem(s, card);
 }
 
 /* The kernel of unit u's weight gradient can apply what stands between its input unit's z and x. */

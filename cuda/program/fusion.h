@@ -6,7 +6,8 @@
  *   - readers apply BatchNorm and activation as they load z, if all can (FLIM_FUSION_ON_LOAD);
  *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM).
  * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
- * before it needs (gradient_from), so that both need no pass of their own.
+ * before it needs (gradient_from), so that both need no pass of their own.  Of other convolutions those hand over the sums forward for
+ * which the table of algorithms has one that gathers them (conv_choice.h).
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand;
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
@@ -20,12 +21,8 @@
 
 #include "cuda/program/schedule.h"
 
-/* Fused kernels of 8 and 16 channels are not taken.  They have been held to the reference on cards in classifiers of one pooled
- * head, in tf32 and bf16.  In networks of several heads gradients of single units were further from it than they may be in tf32
- * (tests/net/test_heads.c on an H200), and in fp16 no card has confirmed them since a fault was mended. */
-bool flim_fusion_is_wide_only(const flim_network *net, flim_precision precision);
-/* Kernels for more than a convolution on a card of compute capability sm (90 = 9.0), fused skips, the stem. */
-void flim_fusion_find(flim_schedule *schedule, int sm);
+/* Kernels for more than a convolution on a card, fused skips, the stem. */
+void flim_fusion_find(flim_schedule *schedule, const flim_card *card);
 /* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */
 void flim_fusion_find_outputs(flim_schedule *schedule);
 /* What is recomputed rather than kept. */

@@ -53,6 +53,8 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     }
     if (fused) { /* the kernel adds the bias */
         su->norm.bias = NULL;
+    }
+    if (fused || su->gathers) {
         su->conv_sums = take(c, 2 * su->k * (int64_t)sizeof(double));
     }
     if (flim_schedule_stem_of(schedule, u) >= 0) {

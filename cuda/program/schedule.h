@@ -109,7 +109,8 @@ typedef struct flim_schedule_unit {
     int partner; /* the other unit of a fusion; of a stem's reader: the stem; or -1 */
     int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums; or -1 */
     flim_recompute_state recompute;
-    bool conv3x3x3; /* forward and data gradient by conv3x3x3.h */
+    bool conv3x3x3; /* forward and data gradient by conv3x3x3.h on the parameters */
+    bool gathers; /* the convolution on stored weights gathers the sums over its output */
     const flim_conv_choice *conv[3]; /* by flim_conv_op; NULL = not needed */
     int buffer[FLIM_UNIT_BUFFERS], scratch[3]; /* buffers; scratch by flim_conv_op */
     /* constants, set by the program when memory is there */
@@ -130,7 +131,6 @@ typedef struct flim_schedule {
     bool warm[2]
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
-    bool wide_only; /* flim_fusion_is_wide_only */
     bool no_stem; /* flim_conv_search_options.no_stem */
     int64_t batch;
     flim_storage type;

@@ -232,7 +232,6 @@ static void begin(flim_schedule *s, const flim_network *net, flim_precision prec
     *s = (flim_schedule){.net = net,
                          .train = train,
                          .deterministic = deterministic,
-                         .wide_only = flim_fusion_is_wide_only(net, precision),
                          .batch = batch,
                          .type = flim_cuda_storage(precision),
                          .arena = {.alignment = 256}};
@@ -252,13 +251,13 @@ int64_t flim_schedule_largest_tensor(const flim_schedule *s)
 static void find_fusions_known(flim_schedule *s, const flim_cuda_device *device)
 {
     static const flim_conv_op ops[] = {FLIM_CONV_FORWARD, FLIM_CONV_WEIGHT};
-    flim_fusion_find(s, device->sm);
+    flim_fusion_find(s, &device->card);
     for (int u = 0; u < s->net->n_units; u++) {
         for (int i = 0; i < (s->train ? 2 : 1) && flim_schedule_stem_of(s, u) >= 0; i++) {
             const flim_conv_problem problem = flim_fusion_unit_problem(s, u, ops[i]);
             if (device->conv_store && flim_conv_store_has_failed(device->conv_store, &problem)) {
                 s->unfused[u] |= (uint8_t)(1u << ops[i]);
-                flim_fusion_find(s, device->sm);
+                flim_fusion_find(s, &device->card);
             }
         }
     }
@@ -295,7 +294,7 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */
         again = false;
-        flim_fusion_find(s, device->sm);
+        flim_fusion_find(s, &device->card);
         FLIM_TRY(find_convs(s, store, options, &again, err));
     }
     flim_fusion_find_recomputed(s, recompute);

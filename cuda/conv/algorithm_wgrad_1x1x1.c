@@ -1,0 +1,22 @@
+/* The algorithm wgrad_1x1x1: weight gradients of 1x1x1 convolutions (conv1x1x1.h). */
+#include "cuda/conv/conv1x1x1.h"
+#include "cuda/conv/conv_choice.h"
+#include "cuda/device/check.h"
+#include "cuda/device/cuda_device.h"
+
+static flim_status variants(flim_cuda_device *device, const flim_conv_choice *base, flim_conv_offer *offer, void *to,
+                            flim_error *err)
+{
+    (void)device, (void)err;
+    return flim_conv_offer_one(base, flim_wgrad1x1x1_scratch_bytes(&base->problem), offer, to);
+}
+
+static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice, const flim_conv_arguments *arguments,
+                       flim_error *err)
+{
+    return flim_cuda_check(flim_wgrad1x1x1_run(&choice->problem, arguments, &device->card, device->stream), choice->engine,
+                           err);
+}
+
+const flim_conv_algorithm flim_conv_wgrad_1x1x1 = {
+    .name = "wgrad_1x1x1", .fp32_gradient = true, .supported = flim_wgrad1x1x1_supported, .variants = variants, .run = run};
