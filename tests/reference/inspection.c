@@ -175,15 +175,16 @@ static double roundings_before(const ref_inspection *in, int unit, ref_tensor wh
     return 0;
 }
 
-/* A value that rounding may carry over the activation's kink, or a pool whose two values rounding may exchange. */
-static bool is_near_kink(const flim_unit *u, int64_t n, const double *v)
+/* A value that rounding may carry over the activation's kink, or a pool whose two values rounding may exchange; `share` of the values' root
+ * mean square is near. */
+static bool is_near_kink(const flim_unit *u, int64_t n, const double *v, double share)
 {
     const int64_t plane = (int64_t)u->out[1] * u->out[2], bins = u->conv_out[0], rows = n * u->out_channels;
     double size = 0;
     for (int64_t i = 0; i < rows * bins * plane; i++) {
         size += v[i] * v[i] / (double)(rows * bins * plane);
     }
-    const double margin = 5e-6 * sqrt(size);
+    const double margin = share * sqrt(size);
     for (int64_t i = 0; i < rows * bins * plane; i++) {
         const int64_t t = i / plane % bins;
         const double gap = u->pool_t == 2 && t % 2 == 1 ? fabs(v[i] - v[i - plane]) : 0;
@@ -216,7 +217,8 @@ void ref_inspection_observe(void *context, int unit, ref_tensor what, double *va
     if (what == REF_V) {
         const flim_unit hidden = {
             .act = true, .pool_t = 1, .out_channels = in->net->head[0].hidden, .conv_out = {1, 1, 1}, .out = {1, 1, 1}};
-        in->near_kink = in->near_kink || (in->trained && is_near_kink(head ? &hidden : u, in->n, values));
+        in->near_kink =
+            in->near_kink || (in->trained && is_near_kink(head ? &hidden : u, in->n, values, in->near > 0 ? in->near : 5e-6));
         return;
     }
     if (what == REF_DX_SCALE) {

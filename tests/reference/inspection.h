@@ -32,6 +32,7 @@ typedef struct ref_inspection {
     bool exact_forward, exact_backward; /* values up to unit exact_unit are small integers: no difference is allowed */
     int exact_unit; /* whose gradients are such, too */
     double weight_roundings; /* 1 if the weights have more bits than the storage type */
+    double near; /* to a kink: a share of the values' root mean square; 0 = 5e-6 */
     FILE *lines; /* what ref_inspection_report will print */
     char *text;
     size_t text_size;
