@@ -251,11 +251,11 @@ bool flim_conv1x1x1_supported(const flim_conv_problem *p, const flim_card *card)
            (int64_t)p->c * p->k <= 32768;
 }
 
+/* From 128 to 256 channels it took 0.12 ms, where cuDNN and a pass over y take 0.09 (large on an H200). */
 bool flim_conv1x1x1_gathers(const flim_conv_problem *p, const flim_card *card)
 {
     (void)card;
-    return p->c <=
-           64; /* from 128 to 256 channels it took 0.12 ms, where cuDNN and a pass over y take 0.09 (large on an H200) */
+    return p->c <= 64;
 }
 
 size_t flim_conv1x1x1_scratch_bytes(const flim_conv_problem *p)

@@ -106,6 +106,7 @@ template <int VECTORS, int WORDS> struct load_queue {
     template <typename ISSUE, typename USE>
     static __device__ __forceinline__ void walk(unsigned first, unsigned end, unsigned step, ISSUE issue, USE use)
     {
+        static_assert(DEPTH >= 2, "nothing would be on its way while a pixel is used");
         unsigned next = first;
 #pragma unroll
         for (int ahead = 0; ahead < DEPTH - 1; ahead++, next += step) {
