@@ -2,8 +2,8 @@
  * backward.
  *
  * For: conv3x3x3*.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
- *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts (and those of conv1x1x1.cu).  Both in fixed order: equal inputs give
- *      equal bits.
+ *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts (and those of conv1x1x1.cu).  Both in fixed
+ *      order: equal inputs give equal bits.
  */
 #ifndef FLIM_CUDA_CONV_CUH
 #define FLIM_CUDA_CONV_CUH

@@ -260,8 +260,8 @@ static void compare_state(const scene *s, flim_state state)
     const double *reference = state == FLIM_STATE_STATISTICS ? s->ref->statistics : s->ref->gradients;
     double *expected = ref_from_floats(alone, floats_of(&s->net, state));
     compare_tensors(s, state, found, expected, tolerance_alone(), "one program");
-    if (on_cpu() || target->precision ==
-                        FLIM_PRECISION_FP32) { /* in 16 bits a head's BatchNorm over few cells makes much of a rounding */
+    /* In 16 bits a head's BatchNorm over few cells makes much of a rounding. */
+    if (on_cpu() || target->precision == FLIM_PRECISION_FP32) {
         compare_tensors(s, state, found, reference, tolerance(), "the reference");
     }
     free(found);
