@@ -134,12 +134,9 @@ __device__ __forceinline__ void flim_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* The previous unit's BatchNorm and activation on the 8 channels of a staged chunk, in place. */
-template <typename T>
-__device__ __forceinline__ void flim_activate_chunk(char *chunk, const float *scales, const float *shifts)
+/* The previous unit's BatchNorm and activation on 8 channels. */
+template <typename T> __device__ __forceinline__ void flim_activate8(uint4 &v, const float *scales, const float *shifts)
 {
-    uint4 *at = reinterpret_cast<uint4 *>(chunk);
-    uint4 v = *at;
     uint32_t *word = &v.x;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -148,6 +145,15 @@ __device__ __forceinline__ void flim_activate_chunk(char *chunk, const float *sc
         const float2 shift = reinterpret_cast<const float2 *>(shifts)[k];
         word[k] = flim_pack<T>(flim_leaky(z.x * scale.x + shift.x), flim_leaky(z.y * scale.y + shift.y));
     }
+}
+
+/* The same on a staged chunk, in place. */
+template <typename T>
+__device__ __forceinline__ void flim_activate_chunk(char *chunk, const float *scales, const float *shifts)
+{
+    uint4 *at = reinterpret_cast<uint4 *>(chunk);
+    uint4 v = *at;
+    flim_activate8<T>(v, scales, shifts);
     *at = v;
 }
 

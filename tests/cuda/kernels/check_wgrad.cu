@@ -5,6 +5,7 @@
 
 #include "cuda/conv/conv3x3x3_narrow.h"
 #include "cuda/conv/conv3x3x3_wgrad.h"
+#include "cuda/conv/conv3x3x3_wgrad_tma.h"
 #include "cuda/conv/conv3x3x3_wgrad_wgmma.h"
 
 bool check_wgrad(bool small);
@@ -14,8 +15,8 @@ namespace
 {
 
 /* The kernels that compute weight gradients. */
-enum kernel { WGRAD, NARROW, WGMMA, KERNELS };
-const char *const kernel_name[KERNELS] = {"wgrad", "narrow", "wgmma"};
+enum kernel { WGRAD, NARROW, WGMMA, TMA, KERNELS };
+const char *const kernel_name[KERNELS] = {"wgrad", "narrow", "wgmma", "tma"};
 
 struct layer {
     const char *name;
@@ -82,14 +83,16 @@ bool supports(kernel which, const flim_conv_problem *p)
 {
     return which == WGRAD    ? flim_wgrad3x3x3_supported(p, 80)
            : which == NARROW ? flim_narrow3x3x3_supported(p, 80)
-                             : flim_wgrad_wgmma_supported(p, &check_card());
+           : which == WGMMA  ? flim_wgrad_wgmma_supported(p, &check_card())
+                             : flim_wgrad_tma_supported(p, &check_card());
 }
 
 size_t scratch_bytes(kernel which, const flim_conv_problem *p)
 {
     return which == WGRAD    ? flim_wgrad3x3x3_scratch_bytes(p)
            : which == NARROW ? flim_narrow3x3x3_scratch_bytes(p)
-                             : flim_wgrad_wgmma_scratch_bytes(p);
+           : which == WGMMA  ? flim_wgrad_wgmma_scratch_bytes(p)
+                             : flim_wgrad_tma_scratch_bytes(p);
 }
 
 template <typename T> struct wgrad_case {
@@ -125,7 +128,8 @@ template <typename T> struct wgrad_case {
         a.scratch = scratch;
         const auto launch = which == WGRAD    ? flim_wgrad3x3x3_run
                             : which == NARROW ? flim_narrow3x3x3_run
-                                              : flim_wgrad_wgmma_run;
+                            : which == WGMMA  ? flim_wgrad_wgmma_run
+                                              : flim_wgrad_tma_run;
         CHECK(launch(&problem, &a, &check_card(), 0));
     }
 };
@@ -184,6 +188,10 @@ static bool is_for(const layer &l, kernel which)
         const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, l);
         return l.c % 32 == 0 && l.k % 32 == 0 && l.padding == 0 && flim_wgrad_wgmma_supported(&problem, &check_card());
     }
+    case TMA: {
+        const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, l);
+        return l.c % 32 == 0 && l.k % 32 == 0 && l.padding == 0 && flim_wgrad_tma_supported(&problem, &check_card());
+    }
     default: return true;
     }
 }
@@ -226,7 +234,10 @@ void time_wgrad(void)
         {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},       {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
         {"tiny res2.1", 64, 8, 16, 128, 21, 21, 2, false},   {"tiny res2.2", 64, 16, 16, 128, 11, 11, 1, true},
         {"small res2.1", 64, 16, 32, 128, 21, 21, 2, false}, {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false},
-        {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},
+        {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},    {"large res1", 64, 64, 64, 128, 21, 21, 1, false},
+        {"large res1", 64, 64, 64, 128, 21, 21, 1, true},    {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, true},
+        {"large res2.1", 64, 64, 128, 128, 21, 21, 2, false}, {"large res2.2", 64, 128, 128, 128, 11, 11, 1, false},
+        {"xlarge res1", 64, 128, 128, 128, 21, 21, 1, false}, {"xlarge res3.2", 64, 512, 512, 64, 6, 6, 1, false},
     };
     for (const layer &l : cases) {
         for (int which = 0; which < KERNELS; which++) {
