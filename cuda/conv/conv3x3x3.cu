@@ -129,6 +129,8 @@ bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, 
     case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
     case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
     case FLIM_CONV3X3X3_WGMMA_FREE:
+    case FLIM_CONV3X3X3_TMA_FREE:
+    case FLIM_CONV3X3X3_TMA: return has_wgmma(s, card) && has_tma(s, s->c, card);
     case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, find_shape(s), card->shared_bytes, best);
     default: return false;
     }
@@ -146,6 +148,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
+    if (variant == FLIM_CONV3X3X3_TMA || variant == FLIM_CONV3X3X3_TMA_FREE)
+        return start_tma(a, &here, here.c, variant == FLIM_CONV3X3X3_TMA, card, sums, stream);
     a.p.turns = variant == FLIM_CONV3X3X3_WGMMA;
     if (a.p.turns || variant == FLIM_CONV3X3X3_WGMMA_FREE)
         return start_wgmma(a, &here, card->processors, sums, stream);
@@ -188,7 +192,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            find_tiling(s, 96 * 1024, false, &p);
 }
 
-const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma"};
+const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma", " tma free", " tma"};
 
 bool flim_conv3x3x3_has_variant(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card)
 {
@@ -236,7 +240,7 @@ bool flim_conv_wgmma_gathers(const flim_conv_problem *s, const flim_card *card)
            (int64_t)p.groups * s->in[0] * (s->k / 32) >= long_walk * card->processors;
 }
 
-cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns, bool tma,
                                 const flim_card *card, cudaStream_t stream)
 {
     const bool data = problem->op == FLIM_CONV_DATA;
@@ -254,5 +258,7 @@ cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_con
     a.out_channels = data ? here.c : here.k;
     a.t = here.in[0], a.h = a.ho = here.in[1], a.w = a.wo = here.in[2], a.stride = a.apart = 1;
     a.pixels = here.n * a.h * a.w;
+    if (tma)
+        return start_tma(a, &here, 64, turns, card, sums, stream);
     return start_wgmma_from_64(a, &here, card->processors, sums, stream);
 }

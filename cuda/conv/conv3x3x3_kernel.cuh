@@ -30,6 +30,7 @@
 #include "cuda/conv/conv_arguments.h"
 #include "cuda/conv/conv_mma.cuh"
 #include "cuda/conv/conv_sums.cuh"
+#include "flim/device.h"
 
 namespace flim_conv3x3x3
 {
@@ -458,6 +459,10 @@ cudaError_t start_bf16(kernel_arguments &a, const flim_conv_problem *problem, in
 enum { WARPS_FROM_64 = 8 };
 cudaError_t start_wgmma_from_64(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                                 cudaStream_t stream);
+/* The same with slices that come by the copy engine: from 16 and 32 channels to as many, or from 64. */
+bool has_tma(const flim_conv_problem *problem, int from, const flim_card *card);
+cudaError_t start_tma(const kernel_arguments &a, const flim_conv_problem *problem, int from, bool turns, const flim_card *card,
+                      double *sums, cudaStream_t stream);
 cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                         cudaStream_t stream);
 

@@ -26,7 +26,7 @@
  * Compiled for sm_90a.
  */
 #include "cuda/conv/conv3x3x3_wgrad_tma.h"
-#include "cuda/conv/conv_wgmma.cuh"
+#include "cuda/conv/conv_tma.cuh"
 #include "cuda/conv/conv_wgrad.cuh"
 #include "cuda/conv/tensor_map.h"
 
@@ -44,9 +44,7 @@ enum {
     ACTIVATING = 96, /* threads of the last warpgroup that apply the activation */
     TAPS = 27,
     SPACE = 9, /* taps in y and x */
-    MOST_RING = 12,
-    MOST_SLOTS = 1024, /* of a slice of x */
-    LINE = 1024 /* bytes after which the swizzle repeats */
+    MOST_RING = 12
 };
 
 /* What depends on the channels of a block. */
@@ -126,19 +124,6 @@ __device__ __forceinline__ bool next_segment(const kernel_arguments &a, int64_t 
     return true;
 }
 
-/* A place in a ring of slices, and the parity of the round it is in. */
-struct turn {
-    int place = 0;
-    uint32_t parity = 0;
-    __device__ __forceinline__ void step(int ring)
-    {
-        if (++place == ring) {
-            place = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 /* Addresses in shared memory. */
 struct layout {
     uint32_t z, x; /* slices */
@@ -163,7 +148,7 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
     const uint32_t z_box = (uint32_t)(p.cells * p.z_rows * p.pitch * F::ROW),
                    x_box = (uint32_t)(p.cells * p.x_rows * p.pitch * F::ROW);
     const int planes = p.row_planes * p.column_planes;
-    turn z, x;
+    flim_turn z, x;
     segment s;
     while (next_segment(a, &from, end, &s)) {
         const int pair = s.part / F::PARTS, dy = s.part % F::PARTS;
@@ -197,50 +182,36 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
 
 /* The previous unit's activation on x as it comes, where it is x and not zeros past its edges. */
 template <typename T, int BLOCK>
-__device__ __forceinline__ void activate(const kernel_arguments &a, const layout &at, char *x_slices, const int *place_of,
-                                         int64_t from, int64_t end, int thread)
+__device__ __forceinline__ void activate(const kernel_arguments &a, const layout &at, char *x_slices, int64_t from, int64_t end,
+                                         int thread)
 {
     using F = form<BLOCK>;
-    constexpr int CHUNKS = BLOCK / 8, STEP = ACTIVATING / CHUNKS, AT_ONCE = 4;
+    using S = flim_slot_share<BLOCK, ACTIVATING>;
     const tiling &p = a.p;
-    const int slots = p.row_planes * p.column_planes * p.plane, chunk = thread % CHUNKS;
+    const int slots = p.row_planes * p.column_planes * p.plane;
     float scale[8], shift[8];
     int folded = -1;
-    turn x;
+    flim_turn x;
     segment s;
     while (next_segment(a, &from, end, &s)) {
         const int c0 = s.part / F::PARTS % a.blocks_c * BLOCK, dy = BLOCK == 64 ? s.part % F::PARTS : 0;
         if (c0 != folded) {
-            for (int i = 0; i < 8; i++) {
-                scale[i] = a.scale[c0 + 8 * chunk + i];
-                shift[i] = a.shift[c0 + 8 * chunk + i];
-            }
+            S::constants(a.scale + c0, thread, scale);
+            S::constants(a.shift + c0, thread, shift);
             folded = c0;
         }
-        const int first_row = a.stride * s.row + dy - 1, cells = (int)min(a.n - s.cell, (int64_t)p.cells);
+        uint64_t mine = 0;
+        for (int i = 0, slot = S::first(thread); slot < slots; i++, slot += S::STEP) {
+            const int plane = slot / p.plane, in_plane = slot % p.plane, column = in_plane % p.pitch;
+            const int row = in_plane / p.pitch % p.x_rows, cell = in_plane / p.pitch / p.x_rows;
+            const int x_at = a.stride * column + plane % p.column_planes - 1;
+            const int y_at = a.stride * (s.row + row) + (BLOCK == 64 ? dy : plane / p.column_planes) - 1;
+            if (cell < p.cells && s.cell + cell < a.n && (unsigned)x_at < (unsigned)a.w && (unsigned)y_at < (unsigned)a.h)
+                mine |= 1ull << i;
+        }
         for (int t = s.t0; t < s.t1; t++) {
             flim_barrier_wait(at.x_there(x.place), x.parity);
-            char *slice = x_slices + x.place * at.x_bytes;
-            for (int first = thread / CHUNKS; first < slots; first += AT_ONCE * STEP) {
-                uint4 v[AT_ONCE];
-                uint4 *chunk_of[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) {
-                    const int slot = first + i * STEP, where = slot < slots ? place_of[slot] : -1;
-                    const int fold = BLOCK == 32 ? slot >> 1 & 3 : slot & 7;
-                    const bool there =
-                        where >= 0 && (unsigned)(first_row + (where & 0xffff)) < (unsigned)a.h && where >> 16 < cells;
-                    chunk_of[i] = there ? reinterpret_cast<uint4 *>(slice + slot * F::ROW + ((chunk ^ fold) << 4)) : nullptr;
-                    if (there)
-                        v[i] = *chunk_of[i];
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; i++)
-                    if (chunk_of[i]) {
-                        flim_activate8<T>(v[i], scale, shift);
-                        *chunk_of[i] = v[i];
-                    }
-            }
+            S::template activate<T, 10>(x_slices + x.place * at.x_bytes, thread, mine, scale, shift);
             flim_fence_proxy();
             flim_barrier_arrive(at.x_ready(x.place));
             x.step(p.x_ring);
@@ -263,14 +234,14 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
         tap[r] = (uint32_t)(one * F::ROW);
         between[r] = (uint32_t)((two - one) * F::ROW);
     }
-    turn z, x;
+    flim_turn z, x;
     segment s;
     int64_t u = from;
     while (u < end) {
         float sum[COUNT][F::SUMS] = {};
         do {
             (void)next_segment(a, &u, end, &s);
-            turn ahead = z; /* the latest of the three times */
+            flim_turn ahead = z; /* the latest of the three times */
             flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
             ahead.step(p.z_ring);
             flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
@@ -290,7 +261,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
                 for (int i = 0; i < p.inner; i++) {
 #pragma unroll
                     for (int r = 0; r < COUNT; r++) {
-                        flim_wgmma<T>(sum[r], rows[r], columns);
+                        flim_wgmma<T, 1>(sum[r], rows[r], columns);
                         rows[r] += F::ROW; /* 16 slots on, in 16s of bytes */
                     }
                     columns += F::ROW;
@@ -333,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #if FLIM_HOPPER
     using F = form<BLOCK>;
     extern __shared__ char memory[];
-    char *base = memory + (LINE - flim_shared(memory) % LINE) % LINE;
+    char *base = memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
     const tiling &p = a.p;
     layout at;
     at.z_bytes = (uint32_t)(p.z_slots * F::ROW);
@@ -342,19 +313,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     at.z = flim_shared(base);
     at.x = at.z + (p.z_ring + 2) * at.z_bytes;
     at.barriers = at.z + slices;
-    int *place_of = reinterpret_cast<int *>(base + slices + BARRIER_BYTES); /* (slots): row | cell << 16; negative: never x */
     const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
 
     for (int i = tid; i < slices / 16; i += THREADS) /* slots that no copy reaches stay zero */
         reinterpret_cast<uint4 *>(base)[i] = make_uint4(0, 0, 0, 0);
-    if (PROLOGUE)
-        for (int slot = tid; slot < p.row_planes * p.column_planes * p.plane; slot += THREADS) {
-            const int plane = slot / p.plane, in_plane = slot % p.plane, column = in_plane % p.pitch;
-            const int row = in_plane / p.pitch % p.x_rows, cell = in_plane / p.pitch / p.x_rows;
-            const int x = a.stride * column + plane % p.column_planes - 1;
-            const bool there = (unsigned)x < (unsigned)a.w && cell < p.cells;
-            place_of[slot] = there ? a.stride * row + plane / p.column_planes | cell << 16 : -1;
-        }
     if (tid == 0) {
         const int readers = GROUPS * 4;
         for (int i = 0; i < MOST_RING; i++) {
@@ -374,7 +336,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (thread == 0)
             order_copies<BLOCK>(a, at, &x_map, &z_map, from, end);
         else if (PROLOGUE && thread >= GROUP - ACTIVATING)
-            activate<T, BLOCK>(a, at, base + (at.x - at.z), place_of, from, end, thread - (GROUP - ACTIVATING));
+            activate<T, BLOCK>(a, at, base + (at.x - at.z), from, end, thread - (GROUP - ACTIVATING));
     } else if (group * F::R + F::R <= F::SETS) {
         multiply<T, BLOCK, PROLOGUE, F::R>(a, at, group * F::R, from, end);
     } else {
@@ -431,7 +393,7 @@ template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int li
     p.column_planes = p.dense ? 3 : stride;
     p.x_rows = p.rows + (BLOCK == 64 ? 0 : 3 - stride);
     p.z_rows = p.cells > 1 ? p.x_rows : p.rows;
-    p.plane = round_up(p.cells * p.x_rows * p.pitch, LINE / F::ROW);
+    p.plane = round_up(p.cells * p.x_rows * p.pitch, FLIM_TMA_LINE / F::ROW);
     p.inner = flim_ceil_div(((p.cells - 1) * p.z_rows + p.rows) * p.pitch, 16);
     p.z_slots = round_up(p.cells * p.z_rows * p.pitch > 16 * p.inner ? p.cells * p.z_rows * p.pitch : 16 * p.inner, 16);
     p.x_slots = p.row_planes * p.column_planes * p.plane;
@@ -440,9 +402,9 @@ template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int li
         p.x_slots = most > p.x_slots ? most : p.x_slots;
     }
     p.x_slots = round_up(p.x_slots, 16);
-    if (p.x_slots > MOST_SLOTS || stride * (p.pitch - 1) + 1 > 256 || stride * (p.x_rows - 1) + 1 > 256 || p.z_rows > 256)
+    if (p.x_slots > flim_slot_share<BLOCK, ACTIVATING>::MOST || stride * (p.pitch - 1) + 1 > 256 || stride * (p.x_rows - 1) + 1 > 256 || p.z_rows > 256)
         return false; /* a box's sides are at most 256 */
-    const int64_t rest = limit - LINE - BARRIER_BYTES - 4 * p.x_slots, z = p.z_slots * F::ROW, x = p.x_slots * F::ROW;
+    const int64_t rest = limit - FLIM_TMA_LINE - BARRIER_BYTES, z = p.z_slots * F::ROW, x = p.x_slots * F::ROW;
     p.z_ring = 4;
     p.x_ring = 2;
     if ((p.z_ring + 2) * z + p.x_ring * x > rest)

@@ -10,13 +10,19 @@
 
 #include "cuda/kernels/reduce.cuh"
 
-/* The block's part of both sums -> partial[block] (2,C).  part: shared memory of (warps,2,C) floats, free for this. */
-template <int C>
+/* All threads of a block wait for one another. */
+struct whole_block {
+    __device__ __forceinline__ void operator()() const { __syncthreads(); }
+};
+
+/* The block's part of both sums -> partial[block] (2,C).  part: shared memory of (warps,2,C) floats, free for this.  wait: a barrier of
+ * the first `warps` warps, which have the sums. */
+template <int C, typename Wait = whole_block>
 __device__ __forceinline__ void give_sums(const float (&first)[C / 4], const float (&second)[C / 4], int warps, float *part,
-                                          float *partial)
+                                          float *partial, Wait wait = {})
 {
     const int tid = threadIdx.x, warp = tid / 32, g = tid % 32 / 4, q = tid % 4;
-    __syncthreads();
+    wait();
 #pragma unroll
     for (int i = 0; i < C / 4; i++) {
         float s = first[i], v = second[i];
@@ -30,7 +36,7 @@ __device__ __forceinline__ void give_sums(const float (&first)[C / 4], const flo
             part[warp * 2 * C + C + C / 4 * q + i] = v;
         }
     }
-    __syncthreads();
+    wait();
     for (int i = tid; i < 2 * C; i += 32 * warps) {
         float s = 0.0f;
         for (int w = 0; w < warps; w++)

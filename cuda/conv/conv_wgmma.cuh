@@ -28,75 +28,25 @@ __device__ __forceinline__ uint64_t flim_wgmma_descriptor(uint32_t shared, uint3
     return (uint64_t)((shared & 0x3ffff) >> 4) | (uint64_t)(next_k >> 4) << 16 | (uint64_t)(next_n >> 4) << 32;
 }
 
-/* Descriptor of an operand whose rows of SWIZZLE bytes (64 or 128: so many 16-bit values of n or m) lie one after the other, k by k, as
- * the copy engine writes them with that swizzle: which 16 bytes of a row lie where depends on the address alone, so an operand may begin
- * at any row.  next: bytes from SWIZZLE / 2 values of n or m to the next so many. */
+/* Descriptor of an operand in rows of SWIZZLE bytes (32, 64 or 128) that lie one after the other, as the copy engine writes them with that
+ * swizzle: which 16 bytes of a row lie where depends on the address alone, so an operand may begin at any row.  A row has SWIZZLE / 2
+ * values of one m or n, of which the operand takes 16 from any 32 bytes on; or values of as many m or n for one k, and `next` are the bytes
+ * from them to the next so many. */
 template <int SWIZZLE> __device__ __forceinline__ uint64_t flim_wgmma_rows(uint32_t shared, uint32_t next)
 {
-    static_assert(SWIZZLE == 64 || SWIZZLE == 128, "a row is one swizzled line");
-    return flim_wgmma_descriptor(shared, next, 8 * SWIZZLE) | (SWIZZLE == 128 ? 1ull : 2ull) << 62;
+    static_assert(SWIZZLE == 32 || SWIZZLE == 64 || SWIZZLE == 128, "a row is one swizzled line");
+    return flim_wgmma_descriptor(shared, next, 8 * SWIZZLE) | (SWIZZLE == 128 ? 1ull : SWIZZLE == 64 ? 2ull : 3ull) << 62;
 }
 
 template <typename T> constexpr bool flim_is_bf16 = false;
 template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
 
-/* d += a b: 64 x N of a warpgroup, N twice the number of d.  N_MAJOR: B lies n by n for each k. */
+/* d += a b: 64 x N of a warpgroup, N twice the number of d.  With A in registers: N_MAJOR: B lies n by n for each k. */
 /* clang-format off */
-#define FLIM_WGMMA_N48(TYPE) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n48k16.f32." TYPE "." TYPE " {" \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, " \
-                 "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, " \
-                 "{%24, %25, %26, %27}, %28, p, 1, 1, %29;\n}" \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
-                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
-                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
-                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR))
-
-template <typename T, int N_MAJOR = 0>
-__device__ __forceinline__ void flim_wgmma(float (&d)[24], const uint32_t (&a)[4], uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        FLIM_WGMMA_N48("bf16");
-    else
-        FLIM_WGMMA_N48("f16");
-}
-
-#define FLIM_WGMMA_N96(TYPE) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE " {" \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, " \
-                 "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
-                 "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, " \
-                 "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, " \
-                 "{%48, %49, %50, %51}, %52, p, 1, 1, %53;\n}" \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
-                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
-                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
-                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
-                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), \
-                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
-                   "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
-                   "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]) \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR))
-
-template <typename T, int N_MAJOR = 0>
-__device__ __forceinline__ void flim_wgmma(float (&d)[48], const uint32_t (&a)[4], uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        FLIM_WGMMA_N96("bf16");
-    else
-        FLIM_WGMMA_N96("f16");
-}
-
-#undef FLIM_WGMMA_N48
-#undef FLIM_WGMMA_N96
-
-/* d += a b with both operands in shared memory as flim_wgmma_rows describes them, row by row for each k. */
-#define FLIM_D48 \
+#define FLIM_D24 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, " \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define FLIM_D48 FLIM_D24 ", " \
     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, " \
     "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define FLIM_D96 FLIM_D48 ", " \
@@ -104,13 +54,14 @@ __device__ __forceinline__ void flim_wgmma(float (&d)[48], const uint32_t (&a)[4
     "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, " \
     "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
     "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define FLIM_OUT48 \
+#define FLIM_OUT24 \
     "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), \
     "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
     "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
     "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
     "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), \
-    "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+    "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+#define FLIM_OUT48 FLIM_OUT24, \
     "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
     "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
     "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
@@ -130,34 +81,81 @@ __device__ __forceinline__ void flim_wgmma(float (&d)[48], const uint32_t (&a)[4
     "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
     "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), \
     "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-#define FLIM_WGMMA_ROWS(N, TYPE, NAMES, A, B, ...) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" NAMES "}, %" A ", %" B ", p, 1, 1, 1, 1;\n}" \
-                 : __VA_ARGS__ \
-                 : "l"(a), "l"(b))
+#define FLIM_WGMMA_OF(N, TYPE, D, REST) \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
+    "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" D "}, " REST ";\n}"
+/* clang-format on */
 
-template <typename T> __device__ __forceinline__ void flim_wgmma(float (&d)[48], uint64_t a, uint64_t b)
+template <typename T, int N_MAJOR = 0>
+__device__ __forceinline__ void flim_wgmma(float (&d)[24], const uint32_t (&a)[4], uint64_t b)
 {
     if constexpr (flim_is_bf16<T>)
-        FLIM_WGMMA_ROWS("96", "bf16", FLIM_D48, "48", "49", FLIM_OUT48);
+        asm volatile(FLIM_WGMMA_OF("48", "bf16", FLIM_D24, "{%24, %25, %26, %27}, %28, p, 1, 1, %29")
+                     : FLIM_OUT24
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
     else
-        FLIM_WGMMA_ROWS("96", "f16", FLIM_D48, "48", "49", FLIM_OUT48);
+        asm volatile(FLIM_WGMMA_OF("48", "f16", FLIM_D24, "{%24, %25, %26, %27}, %28, p, 1, 1, %29")
+                     : FLIM_OUT24
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
 }
 
-template <typename T> __device__ __forceinline__ void flim_wgmma(float (&d)[96], uint64_t a, uint64_t b)
+template <typename T, int N_MAJOR = 0>
+__device__ __forceinline__ void flim_wgmma(float (&d)[48], const uint32_t (&a)[4], uint64_t b)
 {
     if constexpr (flim_is_bf16<T>)
-        FLIM_WGMMA_ROWS("192", "bf16", FLIM_D96, "96", "97", FLIM_OUT96);
+        asm volatile(FLIM_WGMMA_OF("96", "bf16", FLIM_D48, "{%48, %49, %50, %51}, %52, p, 1, 1, %53")
+                     : FLIM_OUT48
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
     else
-        FLIM_WGMMA_ROWS("192", "f16", FLIM_D96, "96", "97", FLIM_OUT96);
+        asm volatile(FLIM_WGMMA_OF("96", "f16", FLIM_D48, "{%48, %49, %50, %51}, %52, p, 1, 1, %53")
+                     : FLIM_OUT48
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
 }
 
+/* The same with both operands in shared memory.  BY_K: both lie k by k (flim_wgmma_rows), else both row by row of m and n. */
+template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[24], uint64_t a, uint64_t b)
+{
+    if constexpr (flim_is_bf16<T>)
+        asm volatile(FLIM_WGMMA_OF("48", "bf16", FLIM_D24, "%24, %25, p, 1, 1, %26, %26")
+                     : FLIM_OUT24
+                     : "l"(a), "l"(b), "n"(BY_K));
+    else
+        asm volatile(FLIM_WGMMA_OF("48", "f16", FLIM_D24, "%24, %25, p, 1, 1, %26, %26")
+                     : FLIM_OUT24
+                     : "l"(a), "l"(b), "n"(BY_K));
+}
+
+template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[48], uint64_t a, uint64_t b)
+{
+    if constexpr (flim_is_bf16<T>)
+        asm volatile(FLIM_WGMMA_OF("96", "bf16", FLIM_D48, "%48, %49, p, 1, 1, %50, %50")
+                     : FLIM_OUT48
+                     : "l"(a), "l"(b), "n"(BY_K));
+    else
+        asm volatile(FLIM_WGMMA_OF("96", "f16", FLIM_D48, "%48, %49, p, 1, 1, %50, %50")
+                     : FLIM_OUT48
+                     : "l"(a), "l"(b), "n"(BY_K));
+}
+
+template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[96], uint64_t a, uint64_t b)
+{
+    if constexpr (flim_is_bf16<T>)
+        asm volatile(FLIM_WGMMA_OF("192", "bf16", FLIM_D96, "%96, %97, p, 1, 1, %98, %98")
+                     : FLIM_OUT96
+                     : "l"(a), "l"(b), "n"(BY_K));
+    else
+        asm volatile(FLIM_WGMMA_OF("192", "f16", FLIM_D96, "%96, %97, p, 1, 1, %98, %98")
+                     : FLIM_OUT96
+                     : "l"(a), "l"(b), "n"(BY_K));
+}
+
+#undef FLIM_D24
 #undef FLIM_D48
 #undef FLIM_D96
+#undef FLIM_OUT24
 #undef FLIM_OUT48
 #undef FLIM_OUT96
-#undef FLIM_WGMMA_ROWS
-/* clang-format on */
+#undef FLIM_WGMMA_OF
 
 __device__ __forceinline__ void flim_wgmma_fence()
 {
@@ -184,6 +182,17 @@ template <int N> __device__ __forceinline__ void flim_hold(float (&v)[N])
 __device__ __forceinline__ void flim_hold(uint32_t (&v)[4])
 {
     asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])::"memory");
+}
+
+/* A warpgroup gives away registers down to, or takes them up to, N per thread. */
+template <int N> __device__ __forceinline__ void flim_registers_down()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> __device__ __forceinline__ void flim_registers_up()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 /* What this thread has written to shared memory is seen by wgmma after the next barrier. */

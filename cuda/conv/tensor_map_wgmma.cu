@@ -24,7 +24,9 @@ cudaError_t flim_tensor_map(CUtensorMap *map, flim_storage type, const void *at,
     const CUresult code = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
         map, type == FLIM_STORAGE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 5,
         const_cast<void *>(at), sizes, strides, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        box[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        box[0] == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+        : box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                       : CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
