@@ -50,7 +50,7 @@ def compile_one(job):
         match = re.search(r"Compiling entry function '(\w+)'", line)
         name = match.group(1) if match else name
         match = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)
-        if "(C75" in line:  # wgmma in sequence: each waits for the one before
+        if "(C75" in line and "Performance Loss" in line:  # wgmma in sequence: each waits for the one before
             found.append((line.split("in the function '")[-1].rstrip("'"), 1 << 20))
         if match and max(int(match.group(1)), int(match.group(2))) > 0:
             found.append((name, max(int(match.group(1)), int(match.group(2)))))

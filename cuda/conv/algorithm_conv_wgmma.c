@@ -11,12 +11,12 @@ static flim_status variants(flim_cuda_device *device, const flim_conv_choice *ba
 {
     bool more = true;
     (void)device, (void)err;
-    for (int turns = 0; turns < 4 && more;
+    for (int turns = 0; turns < 2 && more;
          turns++) { /* without turns first: as the search found for every layer of base and large */
         flim_conv_choice c = *base;
         c.variant = turns;
         c.workspace = base->problem.sums ? (int64_t)flim_conv3x3x3_scratch_bytes() : 0;
-        snprintf(c.engine, sizeof c.engine, "%s%s%s", base->algorithm->name, turns % 2 ? "" : " free", turns / 2 ? " tma" : "");
+        snprintf(c.engine, sizeof c.engine, "%s%s", base->algorithm->name, turns ? "" : " free");
         more = offer(to, &c);
     }
     return FLIM_OK;
@@ -26,13 +26,13 @@ static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice,
                        flim_error *err)
 {
     return flim_cuda_check(
-        flim_conv_wgmma_run(&choice->problem, arguments, choice->variant % 2 == 1, choice->variant >= 2, &device->card, device->stream), choice->engine,
+        flim_conv_wgmma_run(&choice->problem, arguments, choice->variant == 1, &device->card, device->stream), choice->engine,
         err);
 }
 
 const flim_conv_algorithm flim_conv_wgmma = {.name = "conv_wgmma",
-                                             .guess = flim_conv_not_first,
+                                             .guess = flim_conv_wgmma_walks_far,
                                              .supported = flim_conv_wgmma_supported,
-                                             .gathers = flim_conv_wgmma_gathers,
+                                             .gathers = flim_conv_wgmma_walks_far,
                                              .variants = variants,
                                              .run = run};

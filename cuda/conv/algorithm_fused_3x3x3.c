@@ -13,7 +13,7 @@ static bool supported(const flim_conv_problem *problem, const flim_card *card)
 
 /* What is not timed takes the first: on an H200 wgmma needs three quarters of the usual one's time in every place that has it. */
 static const flim_conv3x3x3_variant order[FLIM_CONV3X3X3_VARIANTS] = {FLIM_CONV3X3X3_WGMMA, FLIM_CONV3X3X3_USUAL,
-                                                                      FLIM_CONV3X3X3_WIDE, FLIM_CONV3X3X3_WGMMA_FREE, FLIM_CONV3X3X3_TMA_FREE, FLIM_CONV3X3X3_TMA};
+                                                                      FLIM_CONV3X3X3_WIDE, FLIM_CONV3X3X3_WGMMA_FREE};
 
 static flim_status variants(flim_cuda_device *device, const flim_conv_choice *base, flim_conv_offer *offer, void *to,
                             flim_error *err)

@@ -18,16 +18,5 @@ static flim_status run(flim_cuda_device *device, const flim_conv_choice *choice,
                            err);
 }
 
-/* On an H200 at 32 channels 0.48 ms (wgrad_3x3x3: 0.50), into 64 0.29 (0.40); from 64 on cuDNN's are faster. */
-static bool guess(const flim_conv_problem *problem, const flim_card *card)
-{
-    (void)card;
-    return problem->c <= 32;
-}
-
-const flim_conv_algorithm flim_conv_wgrad_wgmma = {.name = "wgrad_wgmma",
-                                                   .guess = guess,
-                                                   .fp32_gradient = true,
-                                                   .supported = flim_wgrad_wgmma_supported,
-                                                   .variants = variants,
-                                                   .run = run};
+const flim_conv_algorithm flim_conv_wgrad_wgmma = {
+    .name = "wgrad_wgmma", .fp32_gradient = true, .supported = flim_wgrad_wgmma_supported, .variants = variants, .run = run};

@@ -97,30 +97,10 @@ bool find_tiling(const flim_conv_problem *s, int64_t limit, bool wide, tiling *b
     return most > 0.0;
 }
 
-/* Whole warpgroups, as many as fit; its barrier comes after what that kernel shares with the other. */
-bool find_wgmma_tiling(const flim_conv_problem *s, const shape *channels, int64_t limit, tiling *best)
-{
-    for (int warps = channels->from == 64 ? (int)WARPS_FROM_64 : (int)MOST_WARPS; warps >= 4; warps -= 4)
-        for (int spread = 1; spread >= 0; spread--) {
-            *best = {};
-            best->warps = warps;
-            best->r = channels->to == 32 ? 2 : 3;
-            const bool fits = complete(*best, s, channels, spread != 0, limit - 32);
-            best->shared_bytes = (best->shared_bytes + 15) / 16 * 16 + 16;
-            if (fits)
-                return true;
-        }
-    return false;
-}
-
-/* A block of 32 output channels from 64. */
-constexpr shape from_64 = {64, 32, WARPS_FROM_64, WARPS_FROM_64, 27 * 64 * 32 * 2};
-
 bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 {
-    tiling p;
     return FLIM_WGMMA && card->capability == 90 && (s->c == 16 || s->c == 32) && s->c == s->k && s->stride[2] == 1 &&
-           find_wgmma_tiling(s, find_shape(s), card->shared_bytes, &p);
+           fits_wgmma(s, s->c, card);
 }
 
 bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card, tiling *best)
@@ -129,9 +109,7 @@ bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, 
     case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
     case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
     case FLIM_CONV3X3X3_WGMMA_FREE:
-    case FLIM_CONV3X3X3_TMA_FREE:
-    case FLIM_CONV3X3X3_TMA: return has_wgmma(s, card) && has_tma(s, s->c, card);
-    case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card) && find_wgmma_tiling(s, find_shape(s), card->shared_bytes, best);
+    case FLIM_CONV3X3X3_WGMMA: return has_wgmma(s, card); /* its tiling is its own */
     default: return false;
     }
 }
@@ -148,11 +126,8 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
     a.apart = problem->op == FLIM_CONV_DATA ? here.stride[2] : 1;
     a.pixels = n * e.ho * e.wo;
     a.partial = sums ? static_cast<float *>(scratch) : nullptr;
-    if (variant == FLIM_CONV3X3X3_TMA || variant == FLIM_CONV3X3X3_TMA_FREE)
-        return start_tma(a, &here, here.c, variant == FLIM_CONV3X3X3_TMA, card, sums, stream);
-    a.p.turns = variant == FLIM_CONV3X3X3_WGMMA;
-    if (a.p.turns || variant == FLIM_CONV3X3X3_WGMMA_FREE)
-        return start_wgmma(a, &here, card->processors, sums, stream);
+    if (variant == FLIM_CONV3X3X3_WGMMA || variant == FLIM_CONV3X3X3_WGMMA_FREE)
+        return start_wgmma(a, &here, here.c, variant == FLIM_CONV3X3X3_WGMMA, card, sums, stream);
     return here.type == FLIM_STORAGE_BF16 ? start_bf16(a, &here, card->processors, sums, stream)
                                           : start_fp16(a, &here, card->processors, sums, stream);
 }
@@ -192,7 +167,7 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
            find_tiling(s, 96 * 1024, false, &p);
 }
 
-const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma", " tma free", " tma"};
+const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS] = {"", " wide", " wgmma free", " wgmma"};
 
 bool flim_conv3x3x3_has_variant(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card)
 {
@@ -218,47 +193,38 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
 bool flim_conv_wgmma_supported(const flim_conv_problem *s, const flim_card *card)
 {
     static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
-    tiling p;
     const bool data = s->op == FLIM_CONV_DATA;
     const int from = data ? s->k : s->c, to = data ? s->c : s->k;
-    const bool supported = FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !s->master && !s->epilogue &&
-                           !s->add && !s->stem && s->x_form == FLIM_INPUT_PLAIN && s->dz_form == FLIM_INPUT_PLAIN &&
-                           s->type != FLIM_STORAGE_FP32 && from == 64 && to % 32 == 0 && to <= 1024 &&
-                           flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
-                           s->in[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 &&
-                           find_wgmma_tiling(s, &from_64, card->shared_bytes, &p);
+    const bool supported =
+        FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !s->master && !s->epilogue && !s->add &&
+        !s->stem && s->x_form == FLIM_INPUT_PLAIN && s->dz_form == FLIM_INPUT_PLAIN && s->type != FLIM_STORAGE_FP32 &&
+        from == 64 && to % 32 == 0 && to <= 1024 && flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 &&
+        s->in[1] > 0 && s->in[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && fits_wgmma(s, from, card);
     return supported && (!s->sums || (!data && s->out_channels == to && s->in_channels == from));
 }
 
-bool flim_conv_wgmma_gathers(const flim_conv_problem *s, const flim_card *card)
+bool flim_conv_wgmma_walks_far(const flim_conv_problem *s, const flim_card *card)
 {
-    /* Where a block walks far the kernel is as fast as cuDNN's: base's res2.conv2 at batch 64 has 60 slices a block on an H200; small's
-     * res3.conv2 has 9, and took 0.23 ms. */
-    const int64_t long_walk = 32;
-    tiling p;
-    return find_wgmma_tiling(s, &from_64, card->shared_bytes, &p) &&
-           (int64_t)p.groups * s->in[0] * (s->k / 32) >= long_walk * card->processors;
+    /* base's res2.conv2 has 90 slices per block at batch 64 on an H200: 0.38 ms, and cuDNN's 0.44; small's res3.conv2 has 14, where cuDNN's is faster. */
+    const int64_t long_walk = 40;
+    return walk_of_wgmma(s, 64, card) >= long_walk;
 }
 
-cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns, bool tma,
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
                                 const flim_card *card, cudaStream_t stream)
 {
     const bool data = problem->op == FLIM_CONV_DATA;
     kernel_arguments a = {};
     flim_conv_problem here = *problem;
     here.n = arguments->n;
-    if (!flim_conv_wgmma_supported(&here, card) || !find_wgmma_tiling(&here, &from_64, card->shared_bytes, &a.p))
+    if (!flim_conv_wgmma_supported(&here, card))
         return cudaErrorInvalidValue;
     double *sums = problem->sums ? arguments->sums : nullptr;
-    a.p.turns = turns;
     a.partial = sums ? static_cast<float *>(arguments->scratch) : nullptr;
     a.plain_weight = arguments->w;
     set_operands(a, problem, arguments);
     a.bias = nullptr;
     a.out_channels = data ? here.c : here.k;
-    a.t = here.in[0], a.h = a.ho = here.in[1], a.w = a.wo = here.in[2], a.stride = a.apart = 1;
-    a.pixels = here.n * a.h * a.w;
-    if (tma)
-        return start_tma(a, &here, 64, turns, card, sums, stream);
-    return start_wgmma_from_64(a, &here, card->processors, sums, stream);
+    a.t = here.in[0], a.h = here.in[1], a.w = here.in[2];
+    return start_wgmma(a, &here, 64, turns, card, sums, stream);
 }

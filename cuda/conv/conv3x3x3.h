@@ -28,8 +28,6 @@ typedef enum flim_conv3x3x3_variant {
     FLIM_CONV3X3X3_WIDE, /* 8 and 16 channels, more pixels a warp */
     FLIM_CONV3X3X3_WGMMA_FREE, /* as the next, whose warpgroups wait for one another's products */
     FLIM_CONV3X3X3_WGMMA, /* 16 and 32 channels, stride 1, by products of whole warpgroups: capability 9.0 */
-    FLIM_CONV3X3X3_TMA_FREE,
-    FLIM_CONV3X3X3_TMA,
     FLIM_CONV3X3X3_VARIANTS
 } flim_conv3x3x3_variant;
 extern const char *const flim_conv3x3x3_variant_names[FLIM_CONV3X3X3_VARIANTS];
@@ -45,9 +43,9 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
  * way, stride 1; compute capability 9.0, and a program that has code for it.  What else could be fused was tried and costs as much as a pass
  * of its own (docs/log/2026-11-30-passes.md). */
 bool flim_conv_wgmma_supported(const flim_conv_problem *problem, const flim_card *card);
-/* It gathers the sums in less time than another kernel and a pass over y. */
-bool flim_conv_wgmma_gathers(const flim_conv_problem *problem, const flim_card *card);
-cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns, bool tma,
+/* Its blocks walk far enough to be faster than another kernel (and a pass over y for the sums). */
+bool flim_conv_wgmma_walks_far(const flim_conv_problem *problem, const flim_card *card);
+cudaError_t flim_conv_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, bool turns,
                                 const flim_card *card, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -92,7 +92,6 @@ struct tiling {
     int cells; /* most cells a group touches */
     int pitch; /* slots from a row to the next */
     int shared_bytes;
-    bool turns; /* conv3x3x3_wgmma.cu: warpgroups multiply one after the other */
 };
 
 struct kernel_arguments {
@@ -454,17 +453,14 @@ cudaError_t start_fp16(kernel_arguments &a, const flim_conv_problem *problem, in
                        cudaStream_t stream);
 cudaError_t start_bf16(kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
                        cudaStream_t stream);
-/* conv3x3x3_wgmma.cu, which is compiled apart: 16 and 32 channels on compute capability 9.0; and 64 to multiples of 32 on weights as
- * stored, in blocks of at most so many warps. */
-enum { WARPS_FROM_64 = 8 };
-cudaError_t start_wgmma_from_64(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
-                                cudaStream_t stream);
-/* The same with slices that come by the copy engine: from 16 and 32 channels to as many, or from 64. */
-bool has_tma(const flim_conv_problem *problem, int from, const flim_card *card);
-cudaError_t start_tma(const kernel_arguments &a, const flim_conv_problem *problem, int from, bool turns, const flim_card *card,
-                      double *sums, cudaStream_t stream);
-cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int processors, double *sums,
-                        cudaStream_t stream);
+/* conv3x3x3_wgmma.cu, which is compiled apart, for compute capability 9.0: from 16 and 32 channels to as many, or from 64 to multiples
+ * of 32 on weights as stored; stride 1.  False if rows are too wide. */
+bool fits_wgmma(const flim_conv_problem *problem, int from, const flim_card *card);
+/* Slices of x that each block walks over. */
+int64_t walk_of_wgmma(const flim_conv_problem *problem, int from, const flim_card *card);
+/* turns: warpgroups multiply one after the other. */
+cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *problem, int from, bool turns,
+                        const flim_card *card, double *sums, cudaStream_t stream);
 
 } // namespace flim_conv3x3x3
 #endif

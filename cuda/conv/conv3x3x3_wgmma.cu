@@ -1,21 +1,24 @@
-/* The 3x3x3 convolution of 16 and 32 channels, and that from 64, on Hopper's tensor cores: conv3x3x3_kernel.cuh's walk with wgmma in the
- * place of mma.sync.
+/* The 3x3x3 convolution of 16 and 32 channels, and that from 64, on Hopper's tensor cores and its copy engine: conv3x3x3_kernel.cuh's walk
+ * along t with both operands of a product in shared memory.
  *
- * Pixels, staging, epilogue and rows of A are those of that kernel: wgmma takes A from registers, 16 rows of each warp, in the
- * layout that ldmatrix gives.  A warpgroup's product is 64 pixels x 16 channels of one tap in y and x, by 3 C columns: the three dt
- * x the output channels, whose sums are those at t - 1, t and t + 1.
+ * The rows of all cells lie one below the other with a row of zeros between two cells, and each row has a zero on its left, which is also
+ * the right border of the row before it: so a tap in y and x is a constant number of slots away, for all positions alike, and the rows of
+ * a product (64 slots that follow one another) begin so many slots further on.  A block takes as many whole rows as three warpgroups'
+ * tiles have slots; what they compute for zeros is dropped (base: 11 % of all products).  Slices come by the copy engine, row by row, into
+ * a ring; it writes the zeros.  The columns of a product are the three dt x the output channels, whose sums at t - 1, t and t + 1 stay in
+ * registers.
  *
- * Warpgroups take turns (or not: the search times both): one alone keeps the tensor cores busy for its 36 products of a slice, while the others store outputs,
- * load and activate.  A slice is passed on by an mbarrier: each thread arrives when it has copied its part of the next slice and
- * no longer reads this one, before it stores its outputs.
+ * Three warpgroups multiply and store, by turns or not (the search times both); of the fourth, one thread orders copies and three
+ * warps apply the previous unit's activation to a slice that has come.
  *
- * Count for a slice of 384 pixels: 108 products of 64 x 96 x 16, 48 clocks each at the full rate, 5.2k clocks (mma.sync: 7.8k);
- * shared memory gives 3072 bytes of B and 2048 of A to a product, 40 of those 48 clocks.  With 16 channels it gives 28 for 24.
+ * Count for a slice of 384 slots and 32 channels: 108 products of 64 x 96 x 16, 48 clocks each, 5.2k clocks; shared memory gives 3072
+ * bytes of B and 2048 of A to a product, 40 of those 48 clocks.
  *
  * Compiled for sm_90a.
  */
 #include "cuda/conv/conv3x3x3_kernel.cuh"
-#include "cuda/conv/conv_wgmma.cuh"
+#include "cuda/conv/conv_tma.cuh"
+#include "cuda/conv/tensor_map.h"
 
 namespace flim_conv3x3x3
 {
@@ -25,22 +28,41 @@ namespace
 
 enum {
     GROUP = 128, /* threads of a warpgroup */
-    TURN = 1 /* named barriers TURN + warpgroup: its turn */
+    GROUPS = 3, /* that multiply */
+    THREADS = (GROUPS + 1) * GROUP,
+    ACTIVATING = 96, /* threads of the last warpgroup that apply the activation */
+    MOST_RING = 4,
+    TURN = 1, /* named barriers TURN + warpgroup: its turn */
+    MULTIPLYING = TURN + GROUPS /* named barrier of all that multiply */
 };
+
+/* Registers of a thread that multiplies, and of the others: together a multiprocessor's 65,536. */
+template <bool ACTIVATES> constexpr int registers = ACTIVATES ? 144 : 160;
+template <bool ACTIVATES> constexpr int others = 65536 / GROUP - GROUPS *registers<ACTIVATES>;
 
 /* What follows from the numbers of input channels, and of output channels that a block does. */
 template <int CI, int CO> struct form {
-    enum {
-        MASTER = CI == CO, /* fp32 parameters and a bias; else weights as stored */
-        CM = CI > CO ? CI : CO,
-        R = CO == 32 ? 2 : 3, /* 16-pixel tiles a warp: 96 and 72 sums a lane */
-        BUFFERS = CO == 32 ? 3 : 2, /* of A: in use, waiting, on its way */
-        HALVES = CI / 16, /* 16s of channels */
-        STEPS = 9 * HALVES, /* taps in y and x, 16s of channels */
-        STEP_BYTES = 3 * CO * 16 * 2, /* of B */
-        WEIGHT_BYTES = STEPS * STEP_BYTES,
-        BLOCK = CO / 2 /* sums a lane at one t */
-    };
+    static constexpr bool MASTER = CI == CO; /* fp32 parameters and a bias; else weights as stored */
+    static constexpr int CM = CI > CO ? CI : CO, ROW = 2 * CI /* bytes of a slot */;
+    static constexpr int R = CO == 32 ? 2 : 4; /* 64-slot tiles of a warpgroup: 96 sums a lane */
+    static constexpr int SLOTS = GROUPS * R * 64;
+    static constexpr int HALVES = CI / 16; /* 16s of channels */
+    static constexpr int STEP_BYTES = 3 * CO * 16 * 2; /* of B for a tap in y and x and 16 channels */
+    static constexpr int WEIGHT_BYTES = 9 * HALVES * STEP_BYTES;
+    static constexpr int BLOCK = CO / 2; /* sums a lane at one t */
+    static constexpr int CONSTANT_BYTES = (CONSTANTS + 1) * CM * 4;
+};
+
+/* How a problem is tiled. */
+struct plan {
+    int rows; /* of the column of all cells' rows, that a block takes at once */
+    int pitch; /* slots of a row */
+    int slots; /* of a slice */
+    int ring; /* slices */
+    int n, column; /* cells, and rows of one in the column: H + 1 */
+    int units; /* such pieces of the column */
+    bool turns;
+    int shared_bytes;
 };
 
 /* Halfword of weight (input channel k, output channel o, tap): [dy, dx][16s of k][columns / 8][k / 8][column % 8][k % 8]. */
@@ -52,242 +74,256 @@ template <int CI, int CO> __device__ __forceinline__ int weight_halfword(int k, 
     return (tap % 9 * F::HALVES + k / 16) * (F::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
 }
 
-/* Grid (share, blocks of output channels).  SUMS: of the output, if a.partial wants them; with an epilogue always. */
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
-__global__ void __launch_bounds__(32 * (CI == 64 ? WARPS_FROM_64 : MOST_WARPS), 1) conv3x3x3_wgmma(const kernel_arguments a)
+/* The weights as operand B, by the threads that multiply; output channels from `first` on. */
+template <typename T, int CI, int CO>
+__device__ __forceinline__ void fill_weights(const kernel_arguments &a, float weight_scale, int first, T *weights)
 {
-#if FLIM_HOPPER
-    using F = form<CI, CO>;
-    constexpr int ROW = 2 * CI, CHUNKS = CI / 8, LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BUFFERS = F::BUFFERS,
-                  STEPS = F::STEPS, BLOCK = F::BLOCK, CM = F::CM;
-    using lane_vector = typename lane_words<PAIRS>::type;
-    extern __shared__ __align__(1024) char memory[];
-    const tiling &p = a.p;
-    const int tid = threadIdx.x, threads = blockDim.x, lane = tid % 32, warp = tid / 32, g = lane / 4, q = lane % 4;
-    const int mine = warp / 4, last = p.warps / 4 - 1; /* warpgroups */
-    const int hw = a.h * a.w, rows_a_cell = a.h + 2, slice_bytes = p.rows * p.pitch * ROW, entries = p.rows * a.w;
-
-    char *slices = memory + F::WEIGHT_BYTES; /* two */
-    load_entry *table = reinterpret_cast<load_entry *>(slices + 2 * slice_bytes);
-    float *constants = reinterpret_cast<float *>(table + entries); /* as in conv3x3x3_kernel.cuh */
-    const uint32_t slices_shared = flim_shared(slices), weights_shared = flim_shared(memory);
-    const uint32_t ready = flim_shared(memory + p.shared_bytes - 16); /* the next slice is there, this one no longer read */
-
-    const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO, out_channels = F::MASTER ? CO : a.out_channels;
-
-    const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
 #pragma unroll 8
-    for (int i = tid; i < CI * CO * TAPS; i += threads) {
-        if (F::MASTER) { /* (K,C,27) */
+    for (int i = threadIdx.x; i < CI * CO * TAPS; i += GROUPS * GROUP) {
+        if (form<CI, CO>::MASTER) { /* (K,C,27) */
             const int o = i / (CI * TAPS), c = i / TAPS % CI, tap = i % TAPS;
-            reinterpret_cast<T *>(
-                memory)[a.flip ? weight_halfword<CI, CO>(o, c, TAPS - 1 - tap) : weight_halfword<CI, CO>(c, o, tap)] =
+            weights[a.flip ? weight_halfword<CI, CO>(o, c, TAPS - 1 - tap) : weight_halfword<CI, CO>(c, o, tap)] =
                 (T)(a.weight[i] * weight_scale);
         } else if (a.flip) { /* (K,27,C) */
             const int o = i % CO, tap = i / CO % TAPS, k = i / (CO * TAPS);
-            reinterpret_cast<T *>(memory)[weight_halfword<CI, CO>(k, o, TAPS - 1 - tap)] =
-                static_cast<const T *>(a.plain_weight)[((int64_t)k * TAPS + tap) * out_channels + first_out + o];
+            weights[weight_halfword<CI, CO>(k, o, TAPS - 1 - tap)] =
+                static_cast<const T *>(a.plain_weight)[((int64_t)k * TAPS + tap) * a.out_channels + first + o];
         } else {
             const int c = i % CI, tap = i / CI % TAPS, o = i / (CI * TAPS);
-            reinterpret_cast<T *>(memory)[weight_halfword<CI, CO>(c, o, tap)] =
-                static_cast<const T *>(a.plain_weight)[((int64_t)(first_out + o) * TAPS + tap) * CI + c];
+            weights[weight_halfword<CI, CO>(c, o, tap)] =
+                static_cast<const T *>(a.plain_weight)[((int64_t)(first + o) * TAPS + tap) * CI + c];
         }
     }
-    flim_fence_proxy();
-    fill_constants<CI, CO, CM, PROLOGUE, EPILOGUE>(a, weight_scale, first_out, constants);
-    if (tid == 0)
-        flim_barrier_init(ready, threads);
-    if (p.turns && mine == last)
-        flim_barrier_pass(TURN, 2 * GROUP);
-    int parity = 0;
+}
 
-    const int64_t total = (int64_t)p.groups * a.t;
-    const int64_t end = total * (blockIdx.x + 1) / gridDim.x;
-    float sum[LANE] = {}, product[LANE] = {};
-    const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
-    for (int64_t u = total * blockIdx.x / gridDim.x; u < end;) {
-        const int group = (int)(u / a.t), t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
-        u += t1 - t0;
+/* Where all is in shared memory. */
+struct layout {
+    uint32_t weights, slices, slice_bytes, barriers;
+    __device__ __forceinline__ uint32_t there(int place) const
+    {
+        return barriers + 8 * place;
+    }
+    __device__ __forceinline__ uint32_t read(int place) const
+    {
+        return barriers + 8 * (MOST_RING + place);
+    }
+    __device__ __forceinline__ uint32_t ready(int place) const
+    {
+        return barriers + 8 * (2 * MOST_RING + place);
+    }
+};
 
-        /* The group's rows: conv3x3x3_kernel.cuh. */
-        const int64_t pixel0 = (int64_t)group * p.group;
-        const int first_cell = (int)(pixel0 / hw), y0 = (int)(pixel0 % hw) / a.w;
-        const int64_t last_pixel = min(pixel0 + p.group, a.pixels) - 1;
-        const int last_cell = (int)(last_pixel / hw);
-        const int last_row = (last_cell - first_cell) * rows_a_cell + (int)(last_pixel % hw) / a.w + 2 - y0;
-        __syncthreads();
-        for (int i = tid; i < 2 * slice_bytes / 16; i += threads)
-            reinterpret_cast<uint4 *>(slices)[i] = make_uint4(0, 0, 0, 0);
-        for (int i = tid; i < entries; i += threads) {
-            const int s = i / a.w, x = i % a.w, cell = (s + y0) / rows_a_cell, y = (s + y0) % rows_a_cell - 1;
-            const bool there = s <= last_row && y >= 0 && y < a.h;
-            table[i].pixel = there ? ((first_cell + cell) * a.t * a.h + y) * a.w + x : -1;
-            table[i].slot = s * p.pitch + x + 1;
-        }
-        __syncthreads();
+enum { BARRIER_BYTES = 3 * MOST_RING * 8 };
 
-        /* This lane's rows of A (its tap 0,0), and of the output. */
-        int slot[R], pixel[R][2];
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-            const int64_t tile = pixel0 + (warp * R + r) * 16;
-            const int64_t at = min(tile + lane % 16, a.pixels - 1);
-            const int cell = (int)(at / hw), rest = (int)(at % hw);
-            slot[r] = ((cell - first_cell) * rows_a_cell + rest / a.w - y0) * p.pitch + rest % a.w;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int64_t to = tile + g + 8 * i;
-                const int to_cell = (int)(to / hw);
-                pixel[r][i] = to < a.pixels ? to_cell * a.t * hw + (int)(to % hw) : -1;
-            }
-        }
+/* A walk along t on one piece of the column: outputs at t0 .. t1 - 1, slices from one before to one after, if there are such. */
+struct segment {
+    int unit, t0, t1;
+    int first, last; /* slices */
+};
 
-        const int a_round = threads / CHUNKS;
-        auto load = [&](int t) {
-            if ((unsigned)t < (unsigned)a.t && t <= t1) {
-                const T *x = static_cast<const T *>(a.x) + (int64_t)t * hw * CI + 8 * (tid % CHUNKS);
-                const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                for (int i = tid / CHUNKS; i < entries; i += a_round) {
-                    const load_entry e = table[i];
-                    if (e.pixel >= 0)
-                        flim_copy_async(slice + slot_offset<CI>(e.slot, tid % CHUNKS), x + (int64_t)e.pixel * CI, true);
+__device__ __forceinline__ bool next_segment(const kernel_arguments &a, int64_t *at, int64_t end, segment *s)
+{
+    if (*at >= end)
+        return false;
+    s->unit = (int)(*at / a.t);
+    s->t0 = (int)(*at % a.t);
+    s->t1 = (int)min((int64_t)a.t, s->t0 + end - *at);
+    s->first = max(s->t0 - 1, 0);
+    s->last = min(s->t1, a.t - 1);
+    *at += s->t1 - s->t0;
+    return true;
+}
+
+/* Cell and row in it of a row of the column, which may be -1; a cell's row -1 is the zeros above it. */
+struct place {
+    int cell, y;
+};
+
+__device__ __forceinline__ place place_of(const plan &p, int row)
+{
+    const int from_one = row + p.column; /* of a cell before the first */
+    return {from_one / p.column - 1, from_one % p.column - 1};
+}
+
+template <int CI>
+__device__ __forceinline__ void order_copies(const kernel_arguments &a, const plan &p, const layout &at,
+                                             const CUtensorMap *map, int64_t from, int64_t end)
+{
+    const uint32_t row_bytes = (uint32_t)(p.pitch * 2 * CI);
+    flim_turn x;
+    segment s;
+    while (next_segment(a, &from, end, &s)) {
+        const place top = place_of(p, s.unit * p.rows - 1);
+        for (int t = s.first; t <= s.last; t++) {
+            flim_barrier_wait(at.read(x.place), x.parity ^ 1);
+            flim_barrier_expect(at.there(x.place), (uint32_t)(p.rows + 2) * row_bytes);
+            int corner[5] = {0, -1, top.y, t, top.cell};
+            for (int row = 0; row < p.rows + 2; row++) {
+                flim_copy_box(at.slices + x.place * at.slice_bytes + row * row_bytes, map, corner, at.there(x.place));
+                if (++corner[2] == a.h) {
+                    corner[2] = -1;
+                    corner[4]++;
                 }
             }
-            flim_copy_commit();
-        };
-        /* What this thread has loaded of slice t has come; with the previous unit's activation on it. */
-        auto complete_slice = [&](int t) {
-            flim_copy_wait<0>();
-            if (!PROLOGUE || (unsigned)t >= (unsigned)a.t || t > t1)
-                return;
-            const int channel = 8 * (tid % CHUNKS);
-            for (int i = tid / CHUNKS; i < entries; i += a_round) {
-                const load_entry e = table[i];
-                if (e.pixel < 0)
-                    continue;
-                flim_activate_chunk<T>(slices + (t & 1) * slice_bytes + slot_offset<CI>(e.slot, tid % CHUNKS),
-                                       constants + CM + channel, constants + 2 * CM + channel);
-            }
-        };
+            x.step(p.ring);
+        }
+    }
+}
 
+template <typename T, int CI>
+__device__ __forceinline__ void activate(const kernel_arguments &a, const plan &p, const layout &at, char *slices,
+                                         int64_t from, int64_t end, int thread)
+{
+    using S = flim_slot_share<CI, ACTIVATING>;
+    float scale[8], shift[8];
+    S::constants(a.prologue.scale, thread, scale);
+    S::constants(a.prologue.shift, thread, shift);
+    flim_turn x;
+    segment s;
+    while (next_segment(a, &from, end, &s)) {
+        uint64_t mine = 0;
+        for (int i = 0, slot = S::first(thread); slot < (p.rows + 2) * p.pitch; i++, slot += S::STEP) {
+            const place here = place_of(p, s.unit * p.rows - 1 + slot / p.pitch);
+            const int column = slot % p.pitch - 1;
+            if (here.y >= 0 && here.cell >= 0 && here.cell < p.n && column >= 0 && column < a.w)
+                mine |= 1ull << i;
+        }
+        for (int t = s.first; t <= s.last; t++) {
+            flim_barrier_wait(at.there(x.place), x.parity);
+            S::template activate<T, 6>(slices + x.place * at.slice_bytes, thread, mine, scale, shift);
+            flim_fence_proxy();
+            flim_barrier_arrive(at.ready(x.place));
+            x.step(p.ring);
+        }
+    }
+}
+
+/* Products and outputs of warpgroup `group`.  SUMS: of the output, if a.partial wants them; with an epilogue always. */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+__device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &p, const layout &at, const float *constants,
+                                         float *free, int group, int64_t from, int64_t end)
+{
+    using F = form<CI, CO>;
+    constexpr int LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BLOCK = F::BLOCK, CM = F::CM, ROW = F::ROW;
+    using lane_vector = typename lane_words<PAIRS>::type;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4, hw = a.h * a.w;
+    const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO, out_channels = F::MASTER ? CO : a.out_channels;
+    const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
+    if (p.turns && group == GROUPS - 1)
+        flim_barrier_pass(TURN, 2 * GROUP);
+    float sum[LANE] = {}, product[LANE] = {};
+    flim_turn x;
+    segment s;
+    while (next_segment(a, &from, end, &s)) {
+        /* Pixels of this lane's outputs at t = 0. */
+        int pixel[R][2];
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int slot = (group * R + r) * 64 + warp * 16 + g + 8 * i, row = slot / p.pitch, column = slot % p.pitch;
+                const place to = place_of(p, s.unit * p.rows + row);
+                const bool there = row < p.rows && column < a.w && to.y >= 0 && to.cell < p.n;
+                pixel[r][i] = there ? (to.cell * a.t * a.h + to.y) * a.w + column : -1;
+            }
         float out[R][3 * BLOCK] = {}; /* [BLOCK j + 4 tile + i]: at t - 1, t, t + 1 */
-        load(t0 - 1);
-        complete_slice(t0 - 1);
-        flim_barrier_arrive(ready);
 #pragma unroll 1
-        for (int t = t0 - 1; t <= t1; t++) {
-            const bool exists = (unsigned)t < (unsigned)a.t;
-            flim_barrier_wait(ready, parity);
-            parity ^= 1;
-            load(t + 1);
-            if (EPILOGUE && t > t0 && q == 0) {
-                const int64_t offset = (int64_t)(t - 1) * hw;
+        for (int t = s.t0 - 1; t <= s.t1; t++) {
+            const int64_t offset = (int64_t)(t - 1) * hw;
+            lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+            auto fetch = [&](int r) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int64_t source = (pixel[r][i] + offset) * CO + LANE * q;
+                    z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
+                    if (pixel[r][i] >= 0) {
+                        z4[r % 2][i] = *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + source);
+                        if (a.epilogue.add)
+                            d4[r % 2][i] =
+                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + source);
+                    }
+                }
+            };
+            if (t >= s.first && t <= s.last) {
+                flim_barrier_wait(PROLOGUE ? at.ready(x.place) : at.there(x.place), x.parity);
+                uint64_t rows[R], b = flim_wgmma_descriptor(at.weights, 128, 256);
 #pragma unroll
                 for (int r = 0; r < R; r++)
-#pragma unroll
-                    for (int i = 0; i < 2; i++)
-                        if (pixel[r][i] >= 0)
-                            prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * CO);
-            }
-            /* The first warpgroup's turn is now, the others have time before theirs. */
-            const bool before = PROLOGUE && mine > 0;
-            if (before)
-                complete_slice(t + 1);
-            if (exists) {
-                const uint32_t slice = slices_shared + (uint32_t)((t & 1) * slice_bytes);
-                const uint64_t b = flim_wgmma_descriptor(weights_shared, 128, 256);
-                uint32_t x[BUFFERS][R][4];
-                auto fetch = [&](int step) {
-#pragma unroll
-                    for (int r = 0; r < R; r++)
-                        flim_ldmatrix(
-                            x[step % BUFFERS][r],
-                            (slice +
-                             slot_offset<CI>(slot[r] + step / F::HALVES / 3 * p.pitch + step / F::HALVES % 3, lane / 16)) ^
-                                (uint32_t)(step % F::HALVES * 32));
-                };
-#pragma unroll
-                for (int step = 0; step < BUFFERS - 1; step++)
-                    fetch(step);
+                    rows[r] = flim_wgmma_rows<ROW>(
+                        at.slices + x.place * at.slice_bytes + (uint32_t)((group * R + r) * 64 * ROW), 16);
                 if (p.turns)
-                    flim_barrier(TURN + mine, 2 * GROUP);
+                    flim_barrier(TURN + group, 2 * GROUP);
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     flim_hold(out[r]); /* their moves stand before the fence */
-#pragma unroll
-                for (int step = 0; step < STEPS; step++) {
+#pragma unroll 1
+                for (int dy = 0; dy < 3; dy++) {
                     flim_wgmma_fence();
 #pragma unroll
-                    for (int r = 0; r < R; r++)
-                        flim_wgmma<T>(out[r], x[step % BUFFERS][r], b + step * (F::STEP_BYTES / 16));
-                    flim_wgmma_commit();
-                    flim_wgmma_wait<1>(); /* the step before this has ended */
+                    for (int step = 0; step < 3 * F::HALVES; step++)
 #pragma unroll
-                    for (int r = 0; step > 0 && r < R; r++)
-                        flim_hold(x[(step + BUFFERS - 1) % BUFFERS][r]);
-                    if (step + BUFFERS - 1 < STEPS)
-                        fetch(step + BUFFERS - 1);
+                        for (int r = 0; r < R; r++)
+                            flim_wgmma<T, 0>(out[r], rows[r] + (step / F::HALVES * ROW + step % F::HALVES * 32) / 16,
+                                             b + step * (F::STEP_BYTES / 16));
+                    b += 3 * F::HALVES * (F::STEP_BYTES / 16);
+#pragma unroll
+                    for (int r = 0; r < R; r++)
+                        rows[r] += p.pitch * ROW / 16;
                 }
+                flim_wgmma_commit();
                 if (p.turns)
-                    flim_barrier_pass(TURN + (mine == last ? 0 : mine + 1), 2 * GROUP);
+                    flim_barrier_pass(TURN + (group == GROUPS - 1 ? 0 : group + 1), 2 * GROUP);
+                if (EPILOGUE && t >= s.t0 && t < s.t1 && q == 0) {
+#pragma unroll
+                    for (int r = 0; r < R; r++)
+#pragma unroll
+                        for (int i = 0; i < 2; i++)
+                            if (pixel[r][i] >= 0)
+                                prefetch_operands(a.epilogue, (pixel[r][i] + offset + hw) * 2 * CO);
+                }
+                if (EPILOGUE && t > s.t0)
+                    fetch(0);
                 flim_wgmma_wait<0>();
 #pragma unroll
-                for (int r = 0; r < R; r++) {
-                    flim_hold(x[(STEPS - 1) % BUFFERS][r]);
+                for (int r = 0; r < R; r++)
                     flim_hold(out[r]);
-                }
+                if (lane == 0)
+                    flim_barrier_arrive(at.read(x.place));
+                x.step(p.ring);
+            } else if (EPILOGUE && t > s.t0) {
+                fetch(0);
             }
-            if (!before)
-                complete_slice(t + 1);
-            if (t < t1)
-                flim_barrier_arrive(ready);
-
-            if (t > t0) {
-                const int64_t offset = (int64_t)(t - 1) * hw;
-                lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
-                auto fetch = [&](int r) {
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        const int64_t from = (pixel[r][i] + offset) * CO + LANE * q;
-                        z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
-                        if (pixel[r][i] >= 0) {
-                            z4[r % 2][i] =
-                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + from);
-                            if (a.epilogue.add)
-                                d4[r % 2][i] =
-                                    *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + from);
-                        }
-                    }
-                };
-                if (EPILOGUE)
-                    fetch(0);
+            if (t > s.t0) {
 #pragma unroll
                 for (int r = 0; r < R; r++) {
                     if (EPILOGUE && r + 1 < R)
                         fetch(r + 1);
+                    lane_vector packed[2];
 #pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        if (pixel[r][i] < 0)
-                            continue;
-                        const int64_t at = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
-                        lane_vector packed;
-                        uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
-                        const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
-                                       *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
+                    for (int k = 0; k < PAIRS; k++) /* each pair's constants are loaded once for both pixels */
 #pragma unroll
-                        for (int k = 0; k < PAIRS; k++) {
+                        for (int i = 0; i < 2; i++) {
+                            uint32_t *word = reinterpret_cast<uint32_t *>(&packed[i]) + k;
+                            const uint32_t z = reinterpret_cast<const uint32_t *>(&z4[r % 2][i])[k],
+                                           d = reinterpret_cast<const uint32_t *>(&d4[r % 2][i])[k];
                             const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
-                            if (EPILOGUE)
-                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
-                                                                  add_by, sum + 2 * k, product + 2 * k);
-                            else if (SUMS)
-                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
-                                                                product + 2 * k);
+                            if (!(SUMS || EPILOGUE))
+                                *word = flim_pack<T>(first, second);
+                            else if (pixel[r][i] < 0)
+                                continue;
+                            else if (EPILOGUE)
+                                *word = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, z, d, add_by,
+                                                                sum + 2 * k, product + 2 * k);
                             else
-                                word[k] = flim_pack<T>(first, second);
+                                *word = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
+                                                              product + 2 * k);
                         }
-                        *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
-                    }
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        if (pixel[r][i] >= 0) {
+                            const int64_t to = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
+                            *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + to) = packed[i];
+                        }
                 }
             }
 #pragma unroll
@@ -297,74 +333,178 @@ __global__ void __launch_bounds__(32 * (CI == 64 ? WARPS_FROM_64 : MOST_WARPS), 
                     out[r][i] = i < 2 * BLOCK ? out[r][i + BLOCK] : 0.0f;
         }
     }
-    if (p.turns && mine == 0)
+    if (p.turns && group == 0)
         flim_barrier(TURN, 2 * GROUP); /* the turn that nobody takes */
-
     if ((SUMS || EPILOGUE) && a.partial)
-        give_sums<CO>(sum, product, p.warps, reinterpret_cast<float *>(slices),
-                      a.partial + (int64_t)blockIdx.y * gridDim.x * 2 * CO);
+        give_sums<CO>(sum, product, GROUPS * 4, free, a.partial + (int64_t)blockIdx.y * gridDim.x * 2 * CO,
+                      [] { flim_barrier(MULTIPLYING, GROUPS * GROUP); });
+}
+
+/* Grid (share, blocks of output channels). */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+__global__ void __launch_bounds__(THREADS, 1)
+    conv3x3x3_wgmma(const __grid_constant__ CUtensorMap map, const kernel_arguments a, const plan p)
+{
+#if FLIM_HOPPER
+    using F = form<CI, CO>;
+    extern __shared__ char memory[];
+    char *base = memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
+    layout at;
+    at.slice_bytes = (uint32_t)(p.slots * F::ROW);
+    char *slices = base + F::WEIGHT_BYTES;
+    float *constants = reinterpret_cast<float *>(slices + p.ring * at.slice_bytes);
+    at.weights = flim_shared(base);
+    at.slices = flim_shared(slices);
+    at.barriers = flim_shared(constants) + F::CONSTANT_BYTES;
+    const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
+    const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO;
+    const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
+
+    for (int i = tid; i < p.ring * (int)at.slice_bytes / 16; i += THREADS) /* slots that no copy reaches stay zero */
+        reinterpret_cast<uint4 *>(slices)[i] = make_uint4(0, 0, 0, 0);
+    fill_constants<CI, CO, F::CM, false, EPILOGUE>(a, weight_scale, first_out, constants);
+    if (tid == 0)
+        for (int i = 0; i < MOST_RING; i++) {
+            flim_barrier_init(at.there(i), 1);
+            flim_barrier_init(at.read(i), GROUPS * 4);
+            flim_barrier_init(at.ready(i), ACTIVATING);
+        }
+    flim_fence_proxy();
+    __syncthreads();
+
+    const int64_t total = (int64_t)p.units * a.t;
+    const int64_t from = total * blockIdx.x / gridDim.x, end = total * (blockIdx.x + 1) / gridDim.x;
+    if (group == GROUPS) {
+        flim_registers_down<others<PROLOGUE>>();
+        const int thread = tid - GROUPS * GROUP;
+        if (thread == 0)
+            order_copies<CI>(a, p, at, &map, from, end);
+        else if (PROLOGUE && thread >= GROUP - ACTIVATING)
+            activate<T, CI>(a, p, at, slices, from, end, thread - (GROUP - ACTIVATING));
+    } else {
+        flim_registers_up<registers<PROLOGUE>>();
+        fill_weights<T, CI, CO>(a, weight_scale, first_out, reinterpret_cast<T *>(base));
+        flim_fence_proxy();
+        flim_barrier(MULTIPLYING, GROUPS * GROUP);
+        multiply<T, CI, CO, PROLOGUE, EPILOGUE, SUMS>(a, p, at, constants, reinterpret_cast<float *>(slices), group, from,
+                                                      end);
+    }
 #else
     __trap();
 #endif
 }
 
 template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
-cudaError_t start_kernel(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
+cudaError_t start_kernel(const CUtensorMap &map, const kernel_arguments &a, const plan &p, dim3 grid, cudaStream_t stream)
 {
     const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE, SUMS>;
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<grid, 32 * a.p.warps, a.p.shared_bytes, stream>>>(a);
+    kernel<<<grid, THREADS, p.shared_bytes, stream>>>(map, a, p);
     return cudaGetLastError();
 }
 
 template <typename T, int CI, int CO>
-cudaError_t start_form(const kernel_arguments &a, const flim_conv_problem *s, dim3 grid, double *sums, cudaStream_t stream)
+cudaError_t start_form(const CUtensorMap &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s,
+                       dim3 grid, double *sums, cudaStream_t stream)
 {
     constexpr bool MASTER = form<CI, CO>::MASTER;
     cudaError_t error;
     if (MASTER && s->epilogue)
-        error = start_kernel<T, CI, CO, false, MASTER, true>(a, grid, stream);
+        error = start_kernel<T, CI, CO, false, MASTER, true>(map, a, p, grid, stream);
     else if (MASTER && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
-        error = start_kernel<T, CI, CO, MASTER, false, true>(a, grid, stream);
+        error = start_kernel<T, CI, CO, MASTER, false, true>(map, a, p, grid, stream);
     else if (MASTER || s->sums)
-        error = start_kernel<T, CI, CO, false, false, true>(a, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, true>(map, a, p, grid, stream);
     else
-        error = start_kernel<T, CI, CO, false, false, MASTER>(a, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, MASTER>(map, a, p, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
     add_sums<SUMS_THREADS><<<dim3(2 * CO, grid.y), SUMS_THREADS, 0, stream>>>(a.partial, (int)grid.x, sums);
     return cudaGetLastError();
 }
 
-int share_of(const kernel_arguments &a, int blocks)
+/* False if rows do not fit. */
+template <int CI, int CO> bool find_plan(const flim_conv_problem *s, int limit, plan *p)
 {
-    const int64_t slices = (int64_t)a.p.groups * a.t;
-    const int grid = blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
-    return slices < grid ? (int)slices : grid;
+    using F = form<CI, CO>;
+    const int together = 128 / F::ROW > 1 ? 128 / F::ROW : 1; /* a row begins at a multiple of 128 bytes */
+    *p = {};
+    p->n = (int)s->n;
+    p->column = s->in[1] + 1;
+    p->pitch = (s->in[2] + 1 + together - 1) / together * together;
+    p->rows = F::SLOTS / p->pitch;
+    if (p->rows < 1 || p->pitch > 256 || (double)s->n * p->column > 2e9)
+        return false;
+    const int rows_all = p->n * p->column;
+    p->rows = p->rows < rows_all ? p->rows : rows_all;
+    p->units = (rows_all + p->rows - 1) / p->rows;
+    const int reach = F::SLOTS + 2 * p->pitch + 2, staged = (p->rows + 2) * p->pitch, line = FLIM_TMA_LINE / F::ROW;
+    p->slots = ((reach > staged ? reach : staged) + line - 1) / line * line;
+    const int rest = limit - FLIM_TMA_LINE - F::WEIGHT_BYTES - F::CONSTANT_BYTES - BARRIER_BYTES;
+    p->ring = rest / (p->slots * F::ROW);
+    p->ring = p->ring < MOST_RING ? p->ring : MOST_RING;
+    p->shared_bytes = limit - rest + p->ring * p->slots * F::ROW;
+    return p->ring >= 2 && staged <= flim_slot_share<CI, ACTIVATING>::MOST;
+}
+
+bool find_plan(const flim_conv_problem *s, int from, int limit, plan *p)
+{
+    return from == 64   ? find_plan<64, 32>(s, limit, p)
+           : from == 32 ? find_plan<32, 32>(s, limit, p)
+                        : find_plan<16, 16>(s, limit, p);
+}
+
+template <typename T>
+cudaError_t start_type(const CUtensorMap &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s, int from,
+                       dim3 grid, double *sums, cudaStream_t stream)
+{
+    return from == 64   ? start_form<T, 64, 32>(map, a, p, s, grid, sums, stream)
+           : from == 32 ? start_form<T, 32, 32>(map, a, p, s, grid, sums, stream)
+                        : start_form<T, 16, 16>(map, a, p, s, grid, sums, stream);
 }
 
 } // namespace
 
-cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
-                        cudaStream_t stream)
+bool fits_wgmma(const flim_conv_problem *s, int from, const flim_card *card)
 {
-    const dim3 grid((unsigned)share_of(a, processors));
-    if (s->type == FLIM_STORAGE_BF16)
-        return s->c == 16 ? start_form<__nv_bfloat16, 16, 16>(a, s, grid, sums, stream)
-                          : start_form<__nv_bfloat16, 32, 32>(a, s, grid, sums, stream);
-    return s->c == 16 ? start_form<__half, 16, 16>(a, s, grid, sums, stream)
-                      : start_form<__half, 32, 32>(a, s, grid, sums, stream);
+    plan p;
+    return find_plan(s, from, card->shared_bytes, &p);
 }
 
-cudaError_t start_wgmma_from_64(const kernel_arguments &a, const flim_conv_problem *s, int processors, double *sums,
-                                cudaStream_t stream)
+/* Blocks of each part of the output channels. */
+static int share_of(const flim_conv_problem *s, int from, const flim_card *card)
 {
-    const int parts = a.out_channels / 32;
-    const dim3 grid((unsigned)share_of(a, processors / parts > 0 ? processors / parts : 1), (unsigned)parts);
-    return s->type == FLIM_STORAGE_BF16 ? start_form<__nv_bfloat16, 64, 32>(a, s, grid, sums, stream)
-                                        : start_form<__half, 64, 32>(a, s, grid, sums, stream);
+    const int parts = from == 64 ? (s->op == FLIM_CONV_DATA ? s->c : s->k) / 32 : 1;
+    const int share = card->processors / parts > 0 ? card->processors / parts : 1;
+    return share < MAX_BLOCKS ? share : MAX_BLOCKS;
+}
+
+int64_t walk_of_wgmma(const flim_conv_problem *s, int from, const flim_card *card)
+{
+    plan p;
+    return find_plan(s, from, card->shared_bytes, &p) ? (int64_t)p.units * s->in[0] / share_of(s, from, card) : 0;
+}
+
+cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, int from, bool turns, const flim_card *card,
+                        double *sums, cudaStream_t stream)
+{
+    plan p;
+    CUtensorMap map;
+    if (!find_plan(s, from, card->shared_bytes, &p))
+        return cudaErrorInvalidValue;
+    p.turns = turns;
+    const int64_t sizes[5] = {from, a.w, a.h, a.t, s->n};
+    const int box[5] = {from, p.pitch, 1, 1, 1}, every[5] = {1, 1, 1, 1, 1};
+    const cudaError_t error = flim_tensor_map(&map, s->type, a.x, sizes, box, every);
+    if (error != cudaSuccess)
+        return error;
+    const int64_t slices = (int64_t)p.units * a.t;
+    const int share = share_of(s, from, card);
+    const dim3 grid((unsigned)(slices < share ? slices : share), (unsigned)(from == 64 ? a.out_channels / 32 : 1));
+    return s->type == FLIM_STORAGE_BF16 ? start_type<__nv_bfloat16>(map, a, p, s, from, grid, sums, stream)
+                                        : start_type<__half>(map, a, p, s, from, grid, sums, stream);
 }
 
 } // namespace flim_conv3x3x3

@@ -1,28 +1,34 @@
-/* Weight gradient of 3x3x3 convolutions on Hopper's tensor cores, channels in blocks of 32.
+/* Weight gradient of 3x3x3 convolutions on Hopper's tensor cores and its copy engine, channels in blocks of 32 or 64.
  *
  *     dW[k][c][dt][dy][dx] = sum over (cell, t, y, x) of dz[t][y][x][k] x[t+dt-1][s y+dy-1][s x+dx-1][c]
  *
- * A block owns a 32 x 32 block of (K, C) and all 27 taps.  It walks along t on a spatial tile: x at one time meets dz at the times
- * before, of and after it, which are the 96 columns of one product (three times of 32 channels); its rows are 16 channels of x at
- * one tap in y and x, 18 sets of rows in all, and its inner index is 16 positions of the tile.  A (x) comes from registers, read
- * position by position with ldmatrix.trans, so that each warp may have a tap of its own; B (dz) lies in shared memory as
- * [time][8 channels][position].  The first two warpgroups have 8 sets of rows each, the third the last two: four times the 16 rows
- * of a product, half of which are of no use (10 % of all products).
+ * Both operands of a product come from shared memory as the copy engine (TMA) has written them, position by position: its inner index is
+ * 16 positions, its columns are dz at three times (before, of and after x's: the three dt) of a block of channels, its 64 rows are x at
+ * a tap in y and x.  Which tap is only a matter of where in x's tile the rows begin.  With blocks of 32 channels two taps make 64 rows,
+ * five products hold all 27 taps, and the ninth tap is there twice (10 % of all products); with blocks of 64 channels three products hold
+ * the three dx of one dy, and dy is a part of the work as the blocks of channels are.
  *
- * Shared memory holds x at two times and dz at four, in a ring whose first two places are there twice: then any three times that
- * follow one another lie one after the other.  A time is passed on by an mbarrier: each thread arrives when its copies for the next
- * have come and its warp's products with this one have ended.
+ * A tile is some rows of one cell, or all rows of several.  dz's positions have x's rows and columns, so that a step in one is a step in
+ * the other; what a tile has of neither is zeros, which the copy engine fills in.  Stride 1: one plane of x with a column more, which is
+ * zero and serves as the last of its row and the first of the next; or three planes, one for each dx (`dense`), where that gives fewer
+ * positions.  Stride 2: a plane for each parity of row and column.
  *
- * Tables, tiles and the swizzle of x's slots are those of conv3x3x3_wgrad.cu.
+ * A block walks along t: each step brings x at one time and dz at one.  dz lies in a ring whose first two places are there twice: then
+ * any three times that follow one another lie one after the other.  Three warpgroups multiply; of the fourth, one thread orders copies,
+ * and if the previous unit's activation is to be applied to x on load, three warps do that, ahead of the products.
  *
- * Count for 16 positions and a time: 5 products of 64 x 96 x 16, 240 clocks at the full rate (conv3x3x3_wgrad.cu: 497), of which
- * shared memory is busy for 200.  res1 of base at batch 64: 16,384 steps of 15 such on 132 multiprocessors, 0.26 ms at 1755 MHz.
+ * Blocks share all steps of all blocks of channels evenly: a block begins where the one before it ends, in the midst of a pair of channel
+ * blocks if need be, and stores its sums for each pair that it has a part of.
+ *
+ * Count for 16 positions and a time: 5 products of 64 x 96 x 16, 240 clocks, or 3 of 64 x 192 x 16, 288.  res1 of base at batch 64: 24,576
+ * steps of 10 such on 132 multiprocessors, 0.26 ms at 1755 MHz.
  *
  * Compiled for sm_90a.
  */
 #include "cuda/conv/conv3x3x3_wgrad_wgmma.h"
-#include "cuda/conv/conv_wgmma.cuh"
+#include "cuda/conv/conv_tma.cuh"
 #include "cuda/conv/conv_wgrad.cuh"
+#include "cuda/conv/tensor_map.h"
 
 #ifndef FLIM_WGMMA
 #define FLIM_WGMMA 0
@@ -33,354 +39,489 @@ namespace
 
 enum {
     GROUP = 128, /* threads of a warpgroup */
-    THREADS = 3 * GROUP,
-    BLOCK = 32, /* channels of x and of z a block does */
+    GROUPS = 3, /* that multiply */
+    THREADS = (GROUPS + 1) * GROUP,
+    ACTIVATING = 96, /* threads of the last warpgroup that apply the activation */
     TAPS = 27,
-    SETS = 18, /* of 16 rows: 9 taps in y and x, 2 halves of the channels */
-    R = 2, /* sets a warp, one for each product of its warpgroup; the third warpgroup has one */
-    SUMS = 48, /* a lane and set: three dt of 32 channels */
-    PARTIAL = SETS * SUMS * 32, /* floats a block stores: [set][sum][lane] */
-    ROW = BLOCK * 2, /* bytes of a slot */
-    A_ROUND = THREADS / 4, /* slots that all threads copy at once */
-    MAX_X = 6, /* rounds of a slice of x */
-    MAX_DZ = 3, /* the same of dz */
-    RING = 4,
-    PLACES = RING + 2 /* of dz's slices */
+    SPACE = 9, /* taps in y and x */
+    MOST_RING = 12
 };
 
-/* How a problem is tiled.  Slots are 64-byte rows of shared memory. */
+/* What depends on the channels of a block. */
+template <int BLOCK> struct form {
+    static constexpr int ROW = 2 * BLOCK; /* bytes of a slot: a position's channels */
+    static constexpr int N = 3 * BLOCK; /* columns of a product */
+    static constexpr int SUMS = N / 2; /* a thread and set of rows */
+    static constexpr int SETS = BLOCK == 32 ? 5 : 3; /* of 64 rows */
+    static constexpr int R = BLOCK == 32 ? 2 : 1; /* sets of a warpgroup; of the third with 32 channels one */
+    static constexpr int PARTS = BLOCK == 32 ? 1 : 3; /* of the taps in y, each a work of its own */
+    static constexpr int PARTIAL = SETS * 4 * SUMS * 32; /* floats of the sums: [set][warp][sum][lane] */
+};
+
+/* How a problem is tiled. */
 struct tiling {
-    int tile_h, tile_w; /* of the output; the last tiles may be smaller */
-    int tiles_y, tiles_x;
-    int inner; /* 16s of positions in a full tile, even */
-    int x_h, x_w; /* x's tile with halo */
+    int rows, cells; /* of dz that a tile has: rows of one cell, or all rows of some */
+    int tiles; /* of a cell, or of `cells` cells */
+    int dense;
     int pitch; /* slots from a row to the next of its plane */
-    int plane; /* slots of a plane (stride 2: by the parity of row and column; 0 for stride 1) */
-    int slice_slots; /* slots of a slice of x, a multiple of 8 */
+    int x_rows, z_rows; /* of a cell in a plane of x, in a slice of dz */
+    int row_planes, column_planes; /* of x */
+    int plane; /* slots of a plane of x */
+    int inner; /* 16s of positions */
+    int x_slots, z_slots; /* of a slice */
+    int x_ring, z_ring; /* slices there is room for */
     int shared_bytes;
 };
 
 struct kernel_arguments {
-    const void *x, *dz;
     const float *scale, *shift;
     float *partial;
     int64_t n;
-    int c, k, t, h, w, ho, wo, stride;
-    int blocks_c; /* blocks of 32 channels of x */
-    int share; /* blocks for each 32 x 32 block */
+    int t, h, w, stride, blocks_c;
+    int64_t steps; /* for each pair of channel blocks and part of the taps */
+    int64_t total; /* all */
     tiling p;
 };
 
-/* Slot of (row, column) of x's tile within its slice. */
-[[maybe_unused]] __host__ __device__ __forceinline__ int slot_of(const tiling &p, int stride, int row, int column)
+/* Slots from a position's own in dz to the tap's in x. */
+template <int BLOCK> __host__ __device__ __forceinline__ int tap_slot(const tiling &p, int stride, int tap)
 {
-    if (stride == 1)
-        return row * p.pitch + column;
-    return ((row & 1) * 2 + (column & 1)) * p.plane + (row >> 1) * p.pitch + (column >> 1);
+    const int dy = tap / 3, dx = tap % 3;
+    const int column_plane = p.dense ? dx : stride == 1 ? 0 : dx % 2, column = p.dense ? 0 : stride == 1 ? dx : dx / 2;
+    const bool one_row = BLOCK == 64 || stride == 1;
+    const int row_plane = one_row ? 0 : dy % 2, row = BLOCK == 64 ? 0 : stride == 1 ? dy : dy / 2;
+    return (row_plane * p.column_planes + column_plane) * p.plane + row * p.pitch + column;
 }
 
-[[maybe_unused]] __device__ __forceinline__ uint32_t slot_offset(int slot, int chunk)
+/* The tap in y and x of a half of the rows of a set, of 32 channels: the second half's slots come after the first's. */
+__host__ __device__ __forceinline__ int tap_of(int set, int half)
 {
-    return (uint32_t)(slot * ROW + ((chunk ^ ((slot >> 1) & 3)) << 4));
+    return set < 3 ? 3 * set + half : set == 3 ? 2 + 3 * half : SPACE - 1;
 }
 
-/* sum += products of a slice: `inner` 16s of positions, whose slots of x `entry` gives, with dz from descriptor b on; for the first
- * COUNT sets of rows. */
-template <typename T, int COUNT>
-__device__ __forceinline__ void multiply(float (&sum)[R][SUMS], uint64_t b, uint32_t slice, const int (&tap_slot)[R],
-                                         int chunk, const int *entry, int inner)
+/* A walk along t on one tile. */
+struct segment {
+    int part; /* pair of channel blocks and part of the taps */
+    int cell, row; /* of dz, where the tile begins */
+    int t0, t1;
+    bool last; /* of its part in this block */
+};
+
+/* The next walk of what this block has from *at to `end`; false if there is none. */
+__device__ __forceinline__ bool next_segment(const kernel_arguments &a, int64_t *at, int64_t end, segment *s)
 {
-    uint32_t x[2][COUNT][4] = {};
-    auto fetch = [&](int buffer, int slot) {
-#pragma unroll
-        for (int r = 0; r < COUNT; r++)
-            flim_ldmatrix_trans(x[buffer][r], slice + slot_offset(slot + tap_slot[r], chunk));
-    };
-    auto step = [&](int buffer) {
-        flim_wgmma_fence();
-#pragma unroll
-        for (int r = 0; r < COUNT; r++)
-            flim_wgmma<T, 1>(sum[r], x[buffer][r], b);
-        flim_wgmma_commit();
-        b += 16; /* 16 positions of 16 bytes on */
-        flim_wgmma_wait<1>(); /* the products before these have ended */
-#pragma unroll
-        for (int r = 0; r < COUNT; r++)
-            flim_hold(x[1 - buffer][r]);
-    };
-#pragma unroll
-    for (int r = 0; r < COUNT; r++)
-        flim_hold(sum[r]);
-    fetch(0, entry[0]);
-    int next = entry[16];
-#pragma unroll 1
-    for (int s = 0; s < inner; s += 2) {
-        step(0);
-        fetch(1, next);
-        next = entry[32];
-        step(1);
-        fetch(0, next); /* after the last positions this reads what is never used */
-        entry += 32;
-        next = entry[16];
+    if (*at >= end)
+        return false;
+    s->part = (int)(*at / a.steps);
+    const int64_t here = *at - s->part * a.steps, part_end = min(end, (s->part + 1) * a.steps);
+    const int tile = (int)(here / a.t % a.p.tiles);
+    s->cell = (int)(here / a.t / a.p.tiles) * a.p.cells;
+    s->row = tile * a.p.rows;
+    s->t0 = (int)(here % a.t);
+    s->t1 = (int)min((int64_t)a.t, s->t0 + part_end - *at);
+    *at += s->t1 - s->t0;
+    s->last = *at == part_end;
+    return true;
+}
+
+/* Addresses in shared memory. */
+struct layout {
+    uint32_t z, x; /* slices */
+    uint32_t z_bytes, x_bytes; /* of one */
+    uint32_t barriers;
+    __device__ __forceinline__ uint32_t z_there(int place) const
+    {
+        return barriers + 8 * place;
     }
-    flim_wgmma_wait<0>();
+    __device__ __forceinline__ uint32_t z_read(int place) const
+    {
+        return barriers + 8 * (MOST_RING + place);
+    }
+    __device__ __forceinline__ uint32_t x_there(int place) const
+    {
+        return barriers + 8 * (2 * MOST_RING + place);
+    }
+    __device__ __forceinline__ uint32_t x_read(int place) const
+    {
+        return barriers + 8 * (3 * MOST_RING + place);
+    }
+    __device__ __forceinline__ uint32_t x_ready(int place) const
+    {
+        return barriers + 8 * (4 * MOST_RING + place);
+    }
+};
+
+enum { BARRIER_BYTES = 5 * MOST_RING * 8 };
+
+/* One thread orders all copies of the block. */
+template <int BLOCK>
+__device__ __forceinline__ void order_copies(const kernel_arguments &a, const layout &at, const CUtensorMap *x_map,
+                                             const CUtensorMap *z_map, int64_t from, int64_t end)
+{
+    using F = form<BLOCK>;
+    const tiling &p = a.p;
+    const uint32_t z_box = (uint32_t)(p.cells * p.z_rows * p.pitch * F::ROW),
+                   x_box = (uint32_t)(p.cells * p.x_rows * p.pitch * F::ROW);
+    const int planes = p.row_planes * p.column_planes;
+    flim_turn z, x;
+    segment s;
+    while (next_segment(a, &from, end, &s)) {
+        const int pair = s.part / F::PARTS, dy = s.part % F::PARTS;
+        const int c0 = pair % a.blocks_c * BLOCK, k0 = pair / a.blocks_c * BLOCK;
+        auto copy_z = [&](int t) {
+            const bool twice = z.place < 2;
+            flim_barrier_wait(at.z_read(z.place), z.parity ^ 1);
+            flim_barrier_expect(at.z_there(z.place), twice ? 2 * z_box : z_box);
+            const int corner[5] = {k0, 0, s.row, t, s.cell};
+            flim_copy_box(at.z + z.place * at.z_bytes, z_map, corner, at.z_there(z.place));
+            if (twice)
+                flim_copy_box(at.z + (p.z_ring + z.place) * at.z_bytes, z_map, corner, at.z_there(z.place));
+            z.step(p.z_ring);
+        };
+        copy_z(s.t0 - 1);
+        copy_z(s.t0);
+        for (int t = s.t0; t < s.t1; t++) {
+            copy_z(t + 1);
+            flim_barrier_wait(at.x_read(x.place), x.parity ^ 1);
+            flim_barrier_expect(at.x_there(x.place), planes * x_box);
+            for (int i = 0; i < planes; i++) {
+                const int row = BLOCK == 64 ? dy : i / p.column_planes;
+                const int corner[5] = {c0, i % p.column_planes - 1, a.stride * s.row + row - 1, t, s.cell};
+                flim_copy_box(at.x + x.place * at.x_bytes + (uint32_t)(i * p.plane * F::ROW), x_map, corner,
+                              at.x_there(x.place));
+            }
+            x.step(p.x_ring);
+        }
+    }
+}
+
+/* The previous unit's activation on x as it comes, where it is x and not zeros past its edges. */
+template <typename T, int BLOCK>
+__device__ __forceinline__ void activate(const kernel_arguments &a, const layout &at, char *x_slices, int64_t from,
+                                         int64_t end, int thread)
+{
+    using F = form<BLOCK>;
+    using S = flim_slot_share<BLOCK, ACTIVATING>;
+    const tiling &p = a.p;
+    const int slots = p.row_planes * p.column_planes * p.plane;
+    float scale[8], shift[8];
+    int folded = -1;
+    flim_turn x;
+    segment s;
+    while (next_segment(a, &from, end, &s)) {
+        const int c0 = s.part / F::PARTS % a.blocks_c * BLOCK, dy = BLOCK == 64 ? s.part % F::PARTS : 0;
+        if (c0 != folded) {
+            S::constants(a.scale + c0, thread, scale);
+            S::constants(a.shift + c0, thread, shift);
+            folded = c0;
+        }
+        uint64_t mine = 0;
+        for (int i = 0, slot = S::first(thread); slot < slots; i++, slot += S::STEP) {
+            const int plane = slot / p.plane, in_plane = slot % p.plane, column = in_plane % p.pitch;
+            const int row = in_plane / p.pitch % p.x_rows, cell = in_plane / p.pitch / p.x_rows;
+            const int x_at = a.stride * column + plane % p.column_planes - 1;
+            const int y_at = a.stride * (s.row + row) + (BLOCK == 64 ? dy : plane / p.column_planes) - 1;
+            if (cell < p.cells && s.cell + cell < a.n && (unsigned)x_at < (unsigned)a.w && (unsigned)y_at < (unsigned)a.h)
+                mine |= 1ull << i;
+        }
+        for (int t = s.t0; t < s.t1; t++) {
+            flim_barrier_wait(at.x_there(x.place), x.parity);
+            S::template activate<T, 10>(x_slices + x.place * at.x_bytes, thread, mine, scale, shift);
+            flim_fence_proxy();
+            flim_barrier_arrive(at.x_ready(x.place));
+            x.step(p.x_ring);
+        }
+    }
+}
+
+/* The products of COUNT sets of rows from `first` on, and their sums into `partial`. */
+template <typename T, int BLOCK, bool PROLOGUE, int COUNT>
+__device__ __forceinline__ void multiply(const kernel_arguments &a, const layout &at, int first, int64_t from, int64_t end)
+{
+    using F = form<BLOCK>;
+    const tiling &p = a.p;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    uint32_t tap[COUNT], between[COUNT]; /* bytes to the rows' first slot, from one tap of theirs to the other */
 #pragma unroll
     for (int r = 0; r < COUNT; r++) {
-        flim_hold(x[1][r]);
-        flim_hold(sum[r]);
+        const int one = tap_slot<BLOCK>(p, a.stride, BLOCK == 32 ? tap_of(first + r, 0) : first + r);
+        const int two = BLOCK == 32 ? tap_slot<BLOCK>(p, a.stride, tap_of(first + r, 1)) : one;
+        tap[r] = (uint32_t)(one * F::ROW);
+        between[r] = (uint32_t)((two - one) * F::ROW);
+    }
+    flim_turn z, x;
+    segment s;
+    int64_t u = from;
+    while (u < end) {
+        float sum[COUNT][F::SUMS] = {};
+        do {
+            (void)next_segment(a, &u, end, &s);
+            flim_turn ahead = z; /* the latest of the three times */
+            flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
+            ahead.step(p.z_ring);
+            flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
+            ahead.step(p.z_ring);
+#pragma unroll 1
+            for (int t = s.t0; t < s.t1; t++) {
+                flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
+                flim_barrier_wait(PROLOGUE ? at.x_ready(x.place) : at.x_there(x.place), x.parity);
+                uint64_t rows[COUNT], columns = flim_wgmma_rows<F::ROW>(at.z + z.place * at.z_bytes, at.z_bytes);
+#pragma unroll
+                for (int r = 0; r < COUNT; r++) {
+                    rows[r] = flim_wgmma_rows<F::ROW>(at.x + x.place * at.x_bytes + tap[r], between[r]);
+                    flim_hold(sum[r]);
+                }
+#pragma unroll 1
+                for (int i = 0; i < p.inner; i++) {
+                    flim_wgmma_fence();
+#pragma unroll
+                    for (int r = 0; r < COUNT; r++) {
+                        flim_wgmma<T, 1>(sum[r], rows[r], columns);
+                        rows[r] += F::ROW; /* 16 slots on, in 16s of bytes */
+                    }
+                    columns += F::ROW;
+                }
+                flim_wgmma_commit();
+                flim_wgmma_wait<0>(); /* the other warpgroups' products keep the tensor cores busy */
+#pragma unroll
+                for (int r = 0; r < COUNT; r++)
+                    flim_hold(sum[r]);
+                if (lane == 0)
+                    flim_barrier_arrive(at.x_read(x.place));
+                x.step(p.x_ring);
+                for (int i = t + 1 == s.t1 ? 3 : 1; i > 0; i--) {
+                    if (lane == 0)
+                        flim_barrier_arrive(at.z_read(z.place));
+                    z.step(p.z_ring);
+                }
+                ahead.step(p.z_ring);
+            }
+        } while (!s.last);
+        float *out = a.partial + ((int64_t)blockIdx.x + s.part) * F::PARTIAL + warp * F::SUMS * 32 + lane;
+#pragma unroll
+        for (int r = 0; r < COUNT; r++)
+#pragma unroll
+            for (int i = 0; i < F::SUMS; i++)
+                out[((first + r) * 4 * F::SUMS + i) * 32] = sum[r][i];
     }
 }
 
-/* Grid (share, blocks of K * blocks of C). */
-template <typename T, bool PROLOGUE> __global__ void __launch_bounds__(THREADS, 1) wgrad_wgmma(const kernel_arguments a)
+/* Steps before block `b`'s of `blocks`. */
+__host__ __device__ __forceinline__ int64_t begin_of(int64_t total, int64_t b, int64_t blocks)
+{
+    return total * b / blocks;
+}
+
+template <typename T, int BLOCK, bool PROLOGUE>
+__global__ void __launch_bounds__(THREADS, 1) wgrad_wgmma(const __grid_constant__ CUtensorMap x_map,
+                                                          const __grid_constant__ CUtensorMap z_map, const kernel_arguments a)
 {
 #if FLIM_HOPPER
-    extern __shared__ __align__(1024) char memory[];
+    using F = form<BLOCK>;
+    extern __shared__ char memory[];
+    char *base = memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
     const tiling &p = a.p;
-    const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
-    const int c0 = (int)(blockIdx.y % a.blocks_c) * BLOCK, k0 = (int)(blockIdx.y / a.blocks_c) * BLOCK;
-    const int rows = p.inner * 16, chunk_bytes = rows * 16, place_bytes = 4 * chunk_bytes, slice_bytes = p.slice_slots * ROW;
+    layout at;
+    at.z_bytes = (uint32_t)(p.z_slots * F::ROW);
+    at.x_bytes = (uint32_t)(p.x_slots * F::ROW);
+    const int slices = (p.z_ring + 2) * at.z_bytes + p.x_ring * at.x_bytes;
+    at.z = flim_shared(base);
+    at.x = at.z + (p.z_ring + 2) * at.z_bytes;
+    at.barriers = at.z + slices;
+    const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
 
-    char *dz_ring = memory, *x_slices = dz_ring + PLACES * place_bytes; /* two */
-    int *table = reinterpret_cast<int *>(x_slices + 2 * slice_bytes); /* (rows + 32): slots of the positions' x */
-    float *fold = reinterpret_cast<float *>(table + rows + 32); /* (2,32): scale, shift */
-    const uint32_t dz_shared = flim_shared(dz_ring), x_shared = flim_shared(x_slices),
-                   ready = flim_shared(memory + p.shared_bytes - 16);
-    if (PROLOGUE && tid < BLOCK) {
-        fold[tid] = a.scale[c0 + tid];
-        fold[BLOCK + tid] = a.shift[c0 + tid];
-    }
-    if (tid == 0)
-        flim_barrier_init(ready, THREADS);
-    int parity = 0;
-
-    /* This warp's sets of rows, and where a lane's row of A lies: position lane % 8 + 8 (lane / 16), channels by lane / 8 % 2. */
-    const int group = __shfl_sync(0xffffffffu, warp / 4, 0), first_set = 8 * group + warp % 4;
-    int tap_slot[R];
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const int tap = min(first_set / 2 + 2 * r, 8); /* sets past the last do its products again, for nobody */
-        tap_slot[r] = slot_of(p, a.stride, tap / 3, tap % 3);
-    }
-    const int position = lane % 8 + 8 * (lane / 16), chunk = lane / 8 % 2 + 2 * (first_set % 2);
-
-    const int tiles = p.tiles_y * p.tiles_x;
-    const int64_t total = a.n * tiles * a.t, end = total * (blockIdx.x + 1) / a.share;
-    const int64_t x_slice = (int64_t)a.h * a.w * a.c, dz_slice = (int64_t)a.ho * a.wo * a.k;
-    const int mine = tid / 4, my_channel = 8 * (tid % 4);
-
-    float sum[R][SUMS] = {};
-    for (int64_t u = total * blockIdx.x / a.share; u < end;) {
-        const int t0 = (int)(u % a.t), t1 = (int)min((int64_t)a.t, t0 + end - u);
-        const int tile = (int)(u / a.t % tiles);
-        const int64_t cell = u / a.t / tiles;
-        u += t1 - t0;
-        const int y0 = tile / p.tiles_x * p.tile_h, x0 = tile % p.tiles_x * p.tile_w;
-        const int columns = min(p.tile_w, a.wo - x0), positions = min(p.tile_h, a.ho - y0) * columns;
-        const int inner = (positions + 31) / 32 * 2;
-        const T *x_cell = static_cast<const T *>(a.x) + cell * a.t * x_slice + c0 + my_channel;
-        const T *dz_cell = static_cast<const T *>(a.dz) + cell * a.t * dz_slice + k0 + my_channel;
-
-        /* This thread's chunks of a slice: elements from its start (negative: none, what lies there stays zero), bytes in it. */
-        int x_from[MAX_X], x_to[MAX_X], dz_from[MAX_DZ];
-        const uint32_t dz_to = dz_shared + (uint32_t)(tid % 4 * chunk_bytes + mine * 16);
-#pragma unroll
-        for (int i = 0; i < MAX_X; i++) {
-            const int at = mine + i * A_ROUND, row = at / p.x_w, column = at % p.x_w;
-            const int y = a.stride * y0 + row - 1, x = a.stride * x0 + column - 1;
-            const bool there = at < p.x_h * p.x_w && (unsigned)y < (unsigned)a.h && (unsigned)x < (unsigned)a.w;
-            x_from[i] = there ? (y * a.w + x) * a.c : -1;
-            x_to[i] = (int)slot_offset(slot_of(p, a.stride, row, column), tid % 4);
-        }
-#pragma unroll
-        for (int i = 0; i < MAX_DZ; i++) {
-            const int at = mine + i * A_ROUND;
-            dz_from[i] = at < positions ? ((y0 + at / columns) * a.wo + x0 + at % columns) * a.k : -1;
-        }
-        __syncthreads();
-        for (int i = tid; i < (PLACES * place_bytes + 2 * slice_bytes) / 16; i += THREADS)
-            reinterpret_cast<uint4 *>(memory)[i] = make_uint4(0, 0, 0, 0);
-        for (int i = tid; i < rows + 32; i += THREADS)
-            table[i] = i < positions ? slot_of(p, a.stride, a.stride * (i / columns), a.stride * (i % columns)) : 0;
-        __syncthreads();
-
-        auto copy_x = [&](int t) {
-            if ((unsigned)t >= (unsigned)a.t)
-                return;
-            const T *from = x_cell + t * x_slice;
-            const uint32_t to = x_shared + (uint32_t)((t & 1) * slice_bytes);
-#pragma unroll
-            for (int i = 0; i < MAX_X; i++)
-                if (x_from[i] >= 0)
-                    flim_copy_async(to + x_to[i], from + x_from[i], true);
-        };
-        /* dz at t, zeros past the share; time t0 - 2 + i lies at place i % RING. */
-        auto copy_dz = [&](int t) {
-            const bool exists = t >= t0 && t < t1;
-            const T *from = dz_cell + (exists ? t : 0) * dz_slice;
-            const int place = (t - t0 + 2) % RING;
-#pragma unroll
-            for (int i = 0; i < MAX_DZ; i++)
-                if (dz_from[i] >= 0) {
-                    const uint32_t to = dz_to + (uint32_t)(place * place_bytes + i * A_ROUND * 16);
-                    flim_copy_async(to, from + dz_from[i], exists);
-                    if (place < PLACES - RING)
-                        flim_copy_async(to + RING * place_bytes, from + dz_from[i], exists);
-                }
-        };
-        /* The activation on what this thread has copied of x at t, once it has come. */
-        auto activate_x = [&](int t) {
-            flim_copy_wait<0>();
-            if ((unsigned)t >= (unsigned)a.t)
-                return;
-            char *slice = x_slices + (t & 1) * slice_bytes;
-#pragma unroll
-            for (int i = 0; i < MAX_X; i++)
-                if (x_from[i] >= 0)
-                    flim_activate_chunk<T>(slice + x_to[i], fold + my_channel, fold + BLOCK + my_channel);
-        };
-        auto pass_on = [&]() { /* what this thread has written is there for wgmma, too */
-                               flim_fence_proxy();
-                               flim_barrier_arrive(ready);
-        };
-
-        copy_x(t0 - 1);
-        copy_dz(t0);
-        flim_copy_commit();
-        flim_copy_wait<0>();
-        if (PROLOGUE)
-            activate_x(t0 - 1);
-        pass_on();
-#pragma unroll 1
-        for (int t = t0 - 1; t <= t1; t++) {
-            flim_barrier_wait(ready, parity);
-            parity ^= 1;
-            if (t < t1) {
-                copy_x(t + 1);
-                copy_dz(t + 2);
-            }
-            flim_copy_commit();
-            if ((unsigned)t < (unsigned)a.t) {
-                const uint32_t slice = x_shared + (uint32_t)((t & 1) * slice_bytes);
-                const uint64_t b = flim_wgmma_descriptor(dz_shared + (uint32_t)((t - t0 + 1) % RING * place_bytes), 128,
-                                                         (uint32_t)chunk_bytes);
-                /* The third warpgroup has one set of rows a warp. */
-                if (group < 2)
-                    multiply<T, R>(sum, b, slice, tap_slot, chunk, table + position, inner);
-                else
-                    multiply<T, 1>(sum, b, slice, tap_slot, chunk, table + position, inner);
-            }
-            if (t < t1) {
-                flim_copy_wait<0>();
-                if (PROLOGUE)
-                    activate_x(t + 1);
-                pass_on();
-            }
+    for (int i = tid; i < slices / 16; i += THREADS) /* slots that no copy reaches stay zero */
+        reinterpret_cast<uint4 *>(base)[i] = make_uint4(0, 0, 0, 0);
+    if (tid == 0) {
+        const int readers = GROUPS * 4;
+        for (int i = 0; i < MOST_RING; i++) {
+            flim_barrier_init(at.z_there(i), 1);
+            flim_barrier_init(at.z_read(i), readers);
+            flim_barrier_init(at.x_there(i), 1);
+            flim_barrier_init(at.x_read(i), readers);
+            flim_barrier_init(at.x_ready(i), ACTIVATING);
         }
     }
+    flim_fence_proxy();
+    __syncthreads();
 
-    float *out = a.partial + ((int64_t)blockIdx.y * a.share + blockIdx.x) * PARTIAL + lane;
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const int set = first_set + 4 * r;
-        if (set < SETS)
-#pragma unroll
-            for (int i = 0; i < SUMS; i++)
-                out[(set * SUMS + i) * 32] = sum[r][i];
+    const int64_t from = begin_of(a.total, blockIdx.x, gridDim.x), end = begin_of(a.total, blockIdx.x + 1, gridDim.x);
+    if (group == GROUPS) {
+        const int thread = tid - GROUPS * GROUP;
+        if (thread == 0)
+            order_copies<BLOCK>(a, at, &x_map, &z_map, from, end);
+        else if (PROLOGUE && thread >= GROUP - ACTIVATING)
+            activate<T, BLOCK>(a, at, base + (at.x - at.z), from, end, thread - (GROUP - ACTIVATING));
+    } else if (group * F::R + F::R <= F::SETS) {
+        multiply<T, BLOCK, PROLOGUE, F::R>(a, at, group * F::R, from, end);
+    } else {
+        multiply<T, BLOCK, PROLOGUE, 1>(a, at, group * F::R, from, end);
     }
 #else
     __trap();
 #endif
 }
 
-/* Grid (SETS * SUMS, blocks of K * blocks of C), block (32, FLIM_WGRAD_ROWS). */
+/* The block that has step `u`. */
+__device__ __forceinline__ int block_of(int64_t total, int64_t u, int blocks)
+{
+    int b = (int)(u * blocks / total);
+    while (begin_of(total, b + 1, blocks) <= u)
+        b++;
+    return b;
+}
+
+/* Grid (floats of a warp's lanes, parts), block (32, FLIM_WGRAD_ROWS). */
+template <int BLOCK>
 __global__ void __launch_bounds__(32 * FLIM_WGRAD_ROWS)
-    add_partials(const float *partial, int share, int dw_c, int blocks_c, float *dw, const float *unscale, bool accumulate)
+    add_partials(const float *partial, int64_t steps, int64_t total, int blocks, int dw_c, int blocks_c, float *dw,
+                 const float *unscale, bool accumulate)
 {
-    const int lane = threadIdx.x, set = blockIdx.x / SUMS, i = blockIdx.x % SUMS;
+    using F = form<BLOCK>;
+    const int lane = threadIdx.x, part = blockIdx.y, i = blockIdx.x % F::SUMS, warp = blockIdx.x / F::SUMS % 4;
+    const int set = blockIdx.x / F::SUMS / 4, row = warp * 16 + lane / 4 + i % 4 / 2 * 8,
+              column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int first = block_of(total, part * steps, blocks), last = block_of(total, (part + 1) * steps - 1, blocks);
     float s;
-    if (!flim_wgrad_add(partial + (int64_t)blockIdx.y * share * PARTIAL + blockIdx.x * 32 + lane, PARTIAL, share, &s))
+    if (!flim_wgrad_add(partial + ((int64_t)first + part) * F::PARTIAL + (int64_t)blockIdx.x * 32 + lane, F::PARTIAL,
+                        last - first + 1, &s))
         return;
-    /* Row lane / 4 (+ 8) of the set: a channel of x; column: dt 2, 1, 0, then the channel of z. */
-    const int ci = set % 2 * 16 + lane / 4 + i % 4 / 2 * 8, ko = i / 4 % 4 * 8 + lane % 4 * 2 + i % 2;
-    const int tap = (2 - i / 16) * 9 + set / 2;
-    const int k = (int)(blockIdx.y / blocks_c) * BLOCK + ko, c = (int)(blockIdx.y % blocks_c) * BLOCK + ci;
-    flim_wgrad_give(dw + ((int64_t)k * dw_c + c) * TAPS + tap, s, unscale, accumulate);
+    const int space = BLOCK == 32 ? tap_of(set, row / 32) : part % F::PARTS * 3 + set, dt = 2 - column / BLOCK;
+    if (BLOCK == 32 && set == F::SETS - 1 && row >= 32)
+        return;
+    const int pair = part / F::PARTS, k = pair / blocks_c * BLOCK + column % BLOCK, c = pair % blocks_c * BLOCK + row % BLOCK;
+    flim_wgrad_give(dw + ((int64_t)k * dw_c + c) * TAPS + dt * SPACE + space, s, unscale, accumulate);
 }
 
-/* 16s of positions, an even number. */
-int sixteens(int positions)
+int round_up(int value, int step)
 {
-    return flim_ceil_div(positions, 32) * 2;
+    return flim_ceil_div(value, step) * step;
 }
 
-/* Completes a tiling; false if it does not fit `limit` bytes of shared memory. */
-bool complete(tiling &p, const flim_conv_problem *s, bool spread, int limit)
+/* Completes a tiling; false if it does not fit. */
+template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int limit)
 {
+    using F = form<BLOCK>;
     const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride), wo = flim_ceil_div(s->in[2], stride);
-    p.tiles_y = flim_ceil_div(ho, p.tile_h);
-    p.tiles_x = flim_ceil_div(wo, p.tile_w);
-    p.inner = sixteens(p.tile_h * p.tile_w);
-    p.x_h = (p.tile_h - 1) * stride + 3;
-    p.x_w = (p.tile_w - 1) * stride + 3;
-    p.pitch = spread ? p.tile_w + 8 : stride == 1 ? p.tile_w + 2 : p.tile_w + 1;
-    p.plane = stride == 1 ? 0 : (p.tile_h + 1) * p.pitch;
-    p.slice_slots = ((stride == 1 ? p.x_h * p.pitch : 4 * p.plane) + 7) / 8 * 8;
-    const int64_t bytes = ROW * ((int64_t)PLACES * p.inner * 16 + 2 * p.slice_slots) + 4 * (p.inner * 16 + 32 + 2 * BLOCK);
-    p.shared_bytes = (int)((bytes + 15) / 16 * 16 + 16);
-    return p.shared_bytes <= limit && p.x_h * p.x_w <= MAX_X * A_ROUND && p.tile_h * p.tile_w <= MAX_DZ * A_ROUND;
+    p.tiles = flim_ceil_div(ho, p.rows);
+    p.pitch = wo + !p.dense;
+    p.row_planes = BLOCK == 64 ? 1 : stride;
+    p.column_planes = p.dense ? 3 : stride;
+    p.x_rows = p.rows + (BLOCK == 64 ? 0 : 3 - stride);
+    p.z_rows = p.cells > 1 ? p.x_rows : p.rows;
+    p.plane = round_up(p.cells * p.x_rows * p.pitch, FLIM_TMA_LINE / F::ROW);
+    p.inner = flim_ceil_div(((p.cells - 1) * p.z_rows + p.rows) * p.pitch, 16);
+    p.z_slots = round_up(p.cells * p.z_rows * p.pitch > 16 * p.inner ? p.cells * p.z_rows * p.pitch : 16 * p.inner, 16);
+    p.x_slots = p.row_planes * p.column_planes * p.plane;
+    for (int tap = 0; tap < SPACE; tap++) {
+        const int most = tap_slot<BLOCK>(p, stride, tap) + 16 * p.inner;
+        p.x_slots = most > p.x_slots ? most : p.x_slots;
+    }
+    p.x_slots = round_up(p.x_slots, 16);
+    if (p.x_slots > flim_slot_share<BLOCK, ACTIVATING>::MOST || stride * (p.pitch - 1) + 1 > 256 ||
+        stride * (p.x_rows - 1) + 1 > 256 || p.z_rows > 256)
+        return false; /* a box's sides are at most 256 */
+    const int64_t rest = limit - FLIM_TMA_LINE - BARRIER_BYTES, z = p.z_slots * F::ROW, x = p.x_slots * F::ROW;
+    p.z_ring = 4;
+    p.x_ring = 2;
+    if ((p.z_ring + 2) * z + p.x_ring * x > rest)
+        return false;
+    for (bool more = true; more;) { /* dz's ring is two places ahead of x's */
+        const bool z_next = p.z_ring < p.x_ring + 3;
+        more = (p.z_ring + 2 + z_next) * z + (p.x_ring + !z_next) * x <= rest && p.z_ring + z_next <= MOST_RING;
+        p.z_ring += more && z_next;
+        p.x_ring += more && !z_next;
+    }
+    p.shared_bytes = (int)(limit - rest + (p.z_ring + 2) * z + p.x_ring * x);
+    return true;
 }
 
-/* The tiling with the least estimated clocks of a cell's slice: products, slots to stage, a barrier. */
-bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
+/* The tiling with the least estimated clocks for a cell's positions. */
+template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
-    const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride), wo = flim_ceil_div(s->in[2], stride);
+    const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride);
     double least = 0.0;
-    bool found = false;
-    for (int tile_w = 1; tile_w <= wo && tile_w <= MAX_DZ * A_ROUND; tile_w++)
-        for (int tile_h = 1; tile_h <= ho && tile_h <= MAX_DZ * A_ROUND; tile_h++) {
-            /* Of the tiles that give the same number of tiles, the smallest. */
-            if (flim_ceil_div(wo, flim_ceil_div(wo, tile_w)) != tile_w ||
-                flim_ceil_div(ho, flim_ceil_div(ho, tile_h)) != tile_h)
-                continue;
-            for (int spread = 0; spread < 2; spread++) {
+    for (int dense = 0; dense < 2; dense++)
+        for (int rows = 1; rows <= ho; rows++)
+            for (int cells = 1; cells <= (rows == ho ? 8 : 1) && cells <= s->n; cells++) {
                 tiling p = {};
-                p.tile_w = tile_w;
-                p.tile_h = tile_h;
-                if (!complete(p, s, spread != 0, limit))
+                p.rows = rows;
+                p.cells = cells;
+                p.dense = dense;
+                if (flim_ceil_div(ho, flim_ceil_div(ho, rows)) != rows || !complete<BLOCK>(p, s, limit))
                     continue;
-                const int last_h = ho - (p.tiles_y - 1) * tile_h, last_w = wo - (p.tiles_x - 1) * tile_w;
-                const int work = (p.tiles_y - 1) * ((p.tiles_x - 1) * sixteens(tile_h * tile_w) + sixteens(tile_h * last_w)) +
-                                 (p.tiles_x - 1) * sixteens(last_h * tile_w) + sixteens(last_h * last_w);
-                const double time = work * (spread ? 240.0 : 260.0) + p.tiles_x * p.tiles_y * (1.2 * p.x_h * p.x_w + 400.0);
-                if (!found || time <= least) { /* of equals the widest */
-                    found = true;
+                const double products = p.inner * (BLOCK == 32 ? 240.0 : 288.0) + 200.0 + 0.2 * p.x_slots;
+                const double activation = s->x_form == FLIM_INPUT_PLAIN ? 0.0 : 300.0 + 0.13 * BLOCK * p.x_slots;
+                const double time = p.tiles * (products > activation ? products : activation) / cells;
+                if (least == 0.0 || time < least) {
                     least = time;
                     *best = p;
                 }
             }
-        }
-    return found;
+    return least > 0.0;
 }
 
-int pairs_of(const flim_conv_problem *s)
+/* Blocks of 64 channels if there are such. */
+int block_of(const flim_conv_problem *p)
 {
-    return s->c / BLOCK * (s->k / BLOCK);
+    return p->c % 64 == 0 && p->k % 64 == 0 ? 64 : 32;
 }
 
-template <typename T, bool PROLOGUE> cudaError_t launch(const kernel_arguments &a, dim3 grid, cudaStream_t stream)
+bool find_tiling(const flim_conv_problem *p, int limit, tiling *best)
 {
-    const auto kernel = wgrad_wgmma<T, PROLOGUE>;
+    return block_of(p) == 64 ? find_tiling<64>(p, limit, best) : find_tiling<32>(p, limit, best);
+}
+
+int parts_of(const flim_conv_problem *p)
+{
+    const int block = block_of(p);
+    return p->c / block * (p->k / block) * (block == 64 ? 3 : 1);
+}
+
+cudaError_t map_of(CUtensorMap *map, flim_storage type, const void *at, int channels, const int size[3], int64_t n, int block,
+                   const tiling &p, int rows, int stride)
+{
+    const int64_t sizes[5] = {channels, size[2], size[1], size[0], n};
+    const int box[5] = {block, p.pitch, rows, 1, p.cells}, every[5] = {1, stride, stride, 1, 1};
+    return flim_tensor_map(map, type, at, sizes, box, every);
+}
+
+template <typename T, int BLOCK, bool PROLOGUE>
+cudaError_t launch(const CUtensorMap &x, const CUtensorMap &z, const kernel_arguments &a, int blocks, cudaStream_t stream)
+{
+    const auto kernel = wgrad_wgmma<T, BLOCK, PROLOGUE>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<grid, THREADS, a.p.shared_bytes, stream>>>(a);
+    kernel<<<blocks, THREADS, a.p.shared_bytes, stream>>>(x, z, a);
     return cudaGetLastError();
 }
 
-template <typename T> cudaError_t launch(const kernel_arguments &a, bool prologue, dim3 grid, cudaStream_t stream)
+template <typename T, int BLOCK>
+cudaError_t run(const flim_conv_problem &here, const flim_conv_arguments *arguments, kernel_arguments &a, int blocks,
+                int parts, cudaStream_t stream)
 {
-    return prologue ? launch<T, true>(a, grid, stream) : launch<T, false>(a, grid, stream);
+    CUtensorMap x, z;
+    cudaError_t error = map_of(&x, here.type, arguments->x, here.c, here.in, here.n, BLOCK, a.p, a.p.x_rows, a.stride);
+    if (error == cudaSuccess)
+        error = map_of(&z, here.type, arguments->y, here.k, here.out, here.n, BLOCK, a.p, a.p.z_rows, 1);
+    if (error == cudaSuccess)
+        error = a.scale ? launch<T, BLOCK, true>(x, z, a, blocks, stream) : launch<T, BLOCK, false>(x, z, a, blocks, stream);
+    if (error != cudaSuccess)
+        return error;
+    using F = form<BLOCK>;
+    add_partials<BLOCK><<<dim3(F::SETS * 4 * F::SUMS, (unsigned)parts), dim3(32, FLIM_WGRAD_ROWS), 0, stream>>>(
+        a.partial, a.steps, a.total, blocks, here.in_channels, a.blocks_c, arguments->master, arguments->unscale,
+        arguments->accumulate);
+    return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t run(const flim_conv_problem &here, const flim_conv_arguments *arguments, kernel_arguments &a, int blocks,
+                int parts, cudaStream_t stream)
+{
+    return block_of(&here) == 64 ? run<T, 64>(here, arguments, a, blocks, parts, stream)
+                                 : run<T, 32>(here, arguments, a, blocks, parts, stream);
 }
 
 } // namespace
@@ -388,14 +529,15 @@ template <typename T> cudaError_t launch(const kernel_arguments &a, bool prologu
 bool flim_wgrad_wgmma_supported(const flim_conv_problem *p, const flim_card *card)
 {
     tiling t;
-    return FLIM_WGMMA && card->capability == 90 && flim_wgrad_has_form(p) && p->c % BLOCK == 0 && p->k % BLOCK == 0 &&
-           p->in_channels == p->c && p->out_channels == p->k && pairs_of(p) <= 65535 &&
+    return FLIM_WGMMA && card->capability == 90 && flim_wgrad_has_form(p) && p->c % 32 == 0 && p->k % 32 == 0 &&
+           p->in_channels == p->c && p->out_channels == p->k && parts_of(p) <= 65535 &&
            find_tiling(p, card->shared_bytes, &t);
 }
 
 size_t flim_wgrad_wgmma_scratch_bytes(const flim_conv_problem *p)
 {
-    return flim_wgrad_scratch(pairs_of(p), PARTIAL);
+    const int partial = block_of(p) == 64 ? form<64>::PARTIAL : form<32>::PARTIAL;
+    return sizeof(float) * (size_t)partial * (size_t)(FLIM_WGRAD_MOST_BLOCKS + parts_of(p));
 }
 
 cudaError_t flim_wgrad_wgmma_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments,
@@ -406,14 +548,19 @@ cudaError_t flim_wgrad_wgmma_run(const flim_conv_problem *problem, const flim_co
     here.n = arguments->n;
     if (!flim_wgrad_wgmma_supported(&here, card) || !find_tiling(&here, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
-    const int pairs = pairs_of(&here);
-    const dim3 grid = flim_wgrad_arguments(a, here, arguments, BLOCK, here.in[0], pairs, card->processors);
-    const bool prologue = here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
-    const cudaError_t error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
-                                                             : launch<__half>(a, prologue, grid, stream);
-    if (error != cudaSuccess)
-        return error;
-    add_partials<<<dim3(SETS * SUMS, (unsigned)pairs), dim3(32, FLIM_WGRAD_ROWS), 0, stream>>>(
-        a.partial, a.share, here.in_channels, a.blocks_c, arguments->master, arguments->unscale, arguments->accumulate);
-    return cudaGetLastError();
+    const int parts = parts_of(&here);
+    a.partial = static_cast<float *>(arguments->scratch);
+    a.n = here.n;
+    a.t = here.in[0], a.h = here.in[1], a.w = here.in[2], a.stride = here.stride[2];
+    a.blocks_c = here.c / block_of(&here);
+    if (here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD) {
+        a.scale = arguments->prologue.scale;
+        a.shift = arguments->prologue.shift;
+    }
+    a.steps = (here.n + a.p.cells - 1) / a.p.cells * a.p.tiles * a.t;
+    a.total = a.steps * parts;
+    const int processors = card->processors < FLIM_WGRAD_MOST_BLOCKS ? card->processors : FLIM_WGRAD_MOST_BLOCKS;
+    const int blocks = a.total < processors ? (int)a.total : processors;
+    return here.type == FLIM_STORAGE_BF16 ? run<__nv_bfloat16>(here, arguments, a, blocks, parts, stream)
+                                          : run<__half>(here, arguments, a, blocks, parts, stream);
 }

@@ -6,7 +6,7 @@
 enum { DEFAULT_WORKSPACE = 256 << 20 };
 
 const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS] = {
-    &flim_conv_fused_stem,  &flim_conv_fused_3x3x3, &flim_conv_wgrad_narrow, &flim_conv_wgrad_tma, &flim_conv_wgrad_wgmma,
+    &flim_conv_fused_stem,  &flim_conv_fused_3x3x3, &flim_conv_wgrad_narrow, &flim_conv_wgrad_wgmma,
     &flim_conv_wgrad_3x3x3, &flim_conv_wgmma,       &flim_conv_1x1x1,        &flim_conv_wgrad_1x1x1,
     &flim_conv_fp32,        &flim_conv_cudnn,       &flim_conv_cudnn_flipped};
 

@@ -51,14 +51,14 @@ typedef struct flim_conv_algorithm {
 } flim_conv_algorithm;
 
 extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
-    flim_conv_wgrad_wgmma, flim_conv_wgrad_tma, flim_conv_wgmma, flim_conv_1x1x1, flim_conv_wgrad_1x1x1, flim_conv_fp32, flim_conv_cudnn,
+    flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_1x1x1, flim_conv_wgrad_1x1x1, flim_conv_fp32, flim_conv_cudnn,
     flim_conv_cudnn_flipped;
 
 /* A `guess`: tried last. */
 bool flim_conv_not_first(const flim_conv_problem *problem, const flim_card *card);
 
 /* In the order in which they are tried if nothing is timed, but for their guesses. */
-enum { FLIM_CONV_ALGORITHMS = 12 };
+enum { FLIM_CONV_ALGORITHMS = 11 };
 extern const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS];
 
 /* How choices are searched. */

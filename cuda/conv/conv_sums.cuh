@@ -12,7 +12,10 @@
 
 /* All threads of a block wait for one another. */
 struct whole_block {
-    __device__ __forceinline__ void operator()() const { __syncthreads(); }
+    __device__ __forceinline__ void operator()() const
+    {
+        __syncthreads();
+    }
 };
 
 /* The block's part of both sums -> partial[block] (2,C).  part: shared memory of (warps,2,C) floats, free for this.  wait: a barrier of

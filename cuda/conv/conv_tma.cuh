@@ -31,7 +31,10 @@ template <int C, int THREADS> struct flim_slot_share {
     static constexpr int CHUNKS = C / 8, STEP = THREADS / CHUNKS, MOST = 64 * STEP; /* slots: bits of `mine` */
     static_assert(STEP * CHUNKS == THREADS, "every thread has a chunk");
 
-    static __device__ __forceinline__ int first(int thread) { return thread / CHUNKS; }
+    static __device__ __forceinline__ int first(int thread)
+    {
+        return thread / CHUNKS;
+    }
     /* Of a thread's 8 channels. */
     static __device__ __forceinline__ void constants(const float *from, int thread, float (&out)[8])
     {
@@ -41,7 +44,9 @@ template <int C, int THREADS> struct flim_slot_share {
     }
     static __device__ __forceinline__ uint4 *chunk_of(char *slice, int thread, int i)
     {
-        const int slot = first(thread) + i * STEP, fold = CHUNKS == 2 ? slot >> 2 & 1 : CHUNKS == 4 ? slot >> 1 & 3 : slot & 7;
+        const int slot = first(thread) + i * STEP, fold = CHUNKS == 2   ? slot >> 2 & 1
+                                                          : CHUNKS == 4 ? slot >> 1 & 3
+                                                                        : slot & 7;
         return reinterpret_cast<uint4 *>(slice + slot * 2 * C + ((thread % CHUNKS ^ fold) << 4));
     }
     /* The activation on a thread's chunks; bit i of `mine`: of its i-th.  AT_ONCE of them are under way: a load takes hundreds of clocks

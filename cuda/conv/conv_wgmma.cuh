@@ -1,13 +1,12 @@
-/* wgmma and mbarrier for kernels compiled for sm_90a.
+/* wgmma, mbarrier and the copy engine (TMA) for kernels compiled for sm_90a.
  *
- * Fragments of wgmma.m64nNk16 with A in registers: each warp of a warpgroup has 16 rows of A and of the sums, laid out as in
- * mma.m16n8k16 (conv_mma.cuh), whatever rows of a tensor they are.  B (N x 16) lies in shared memory as core matrices of 8 x 8
- * (128 bytes), without swizzling: eight n of eight k each, or (N_MAJOR) eight k of eight n.
+ * Both operands of wgmma.m64nNk16 lie in shared memory, A (64 x 16) and B (N x 16), as descriptors tell: in core matrices of 8 rows of 16
+ * bytes without swizzling, or in swizzled rows.  Each warp of a warpgroup has 16 rows of the sums, laid out as in mma.m16n8k16
+ * (conv_mma.cuh).
  *
  * Kernels guard their bodies by FLIM_HOPPER: only sm_90a has these instructions.
  *
- * Between wgmma and wait, registers of A and of the sums belong to the tensor cores: flim_hold keeps the compiler from giving
- * them away.
+ * Between wgmma and wait, the sums' registers belong to the tensor cores: flim_hold keeps the compiler from giving them away.
  */
 #ifndef FLIM_CUDA_CONV_WGMMA_CUH
 #define FLIM_CUDA_CONV_WGMMA_CUH
@@ -22,7 +21,7 @@
 #define FLIM_HOPPER 0
 #endif
 
-/* Descriptor of B: bytes to the core matrix of the next eight k, and of the next eight n. */
+/* Descriptor of core matrices, eight k of eight n or m each: bytes to that of the next eight k, and of the next eight n or m. */
 __device__ __forceinline__ uint64_t flim_wgmma_descriptor(uint32_t shared, uint32_t next_k, uint32_t next_n)
 {
     return (uint64_t)((shared & 0x3ffff) >> 4) | (uint64_t)(next_k >> 4) << 16 | (uint64_t)(next_n >> 4) << 32;
@@ -41,7 +40,7 @@ template <int SWIZZLE> __device__ __forceinline__ uint64_t flim_wgmma_rows(uint3
 template <typename T> constexpr bool flim_is_bf16 = false;
 template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
 
-/* d += a b: 64 x N of a warpgroup, N twice the number of d.  With A in registers: N_MAJOR: B lies n by n for each k. */
+/* d += a b: 64 x N of a warpgroup, N twice the number of d. */
 /* clang-format off */
 #define FLIM_D24 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, " \
@@ -86,33 +85,7 @@ template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
     "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" D "}, " REST ";\n}"
 /* clang-format on */
 
-template <typename T, int N_MAJOR = 0>
-__device__ __forceinline__ void flim_wgmma(float (&d)[24], const uint32_t (&a)[4], uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        asm volatile(FLIM_WGMMA_OF("48", "bf16", FLIM_D24, "{%24, %25, %26, %27}, %28, p, 1, 1, %29")
-                     : FLIM_OUT24
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
-    else
-        asm volatile(FLIM_WGMMA_OF("48", "f16", FLIM_D24, "{%24, %25, %26, %27}, %28, p, 1, 1, %29")
-                     : FLIM_OUT24
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
-}
-
-template <typename T, int N_MAJOR = 0>
-__device__ __forceinline__ void flim_wgmma(float (&d)[48], const uint32_t (&a)[4], uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        asm volatile(FLIM_WGMMA_OF("96", "bf16", FLIM_D48, "{%48, %49, %50, %51}, %52, p, 1, 1, %53")
-                     : FLIM_OUT48
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
-    else
-        asm volatile(FLIM_WGMMA_OF("96", "f16", FLIM_D48, "{%48, %49, %50, %51}, %52, p, 1, 1, %53")
-                     : FLIM_OUT48
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(N_MAJOR));
-}
-
-/* The same with both operands in shared memory.  BY_K: both lie k by k (flim_wgmma_rows), else both row by row of m and n. */
+/* BY_K: both operands lie k by k, as the second form of flim_wgmma_rows; else the k's of each m and n are together. */
 template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[24], uint64_t a, uint64_t b)
 {
     if constexpr (flim_is_bf16<T>)
@@ -179,11 +152,6 @@ template <int N> __device__ __forceinline__ void flim_hold(float (&v)[N])
         asm volatile("" : "+f"(v[i])::"memory");
 }
 
-__device__ __forceinline__ void flim_hold(uint32_t (&v)[4])
-{
-    asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3])::"memory");
-}
-
 /* A warpgroup gives away registers down to, or takes them up to, N per thread. */
 template <int N> __device__ __forceinline__ void flim_registers_down()
 {
@@ -219,10 +187,11 @@ __device__ __forceinline__ void flim_barrier_expect(uint32_t barrier, uint32_t b
 
 /* The copy engine fetches a box of a tensor of five dimensions, zeros where it reaches out of the tensor; its bytes count at the
  * barrier.  By one thread. */
-__device__ __forceinline__ void flim_copy_box(uint32_t shared, const CUtensorMap *map, const int (&corner)[5], uint32_t barrier)
+__device__ __forceinline__ void flim_copy_box(uint32_t shared, const CUtensorMap *map, const int (&corner)[5],
+                                              uint32_t barrier)
 {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
-                     shared),
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+                 "%5, %6}], [%7];" ::"r"(shared),
                  "l"(map), "r"(corner[0]), "r"(corner[1]), "r"(corner[2]), "r"(corner[3]), "r"(corner[4]), "r"(barrier)
                  : "memory");
 }

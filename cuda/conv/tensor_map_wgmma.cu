@@ -26,7 +26,7 @@ cudaError_t flim_tensor_map(CUtensorMap *map, flim_storage type, const void *at,
         const_cast<void *>(at), sizes, strides, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
         box[0] == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
         : box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
-                       : CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                       : CU_TENSOR_MAP_SWIZZLE_32B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return code == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -5,7 +5,6 @@
 
 #include "cuda/conv/conv3x3x3_narrow.h"
 #include "cuda/conv/conv3x3x3_wgrad.h"
-#include "cuda/conv/conv3x3x3_wgrad_tma.h"
 #include "cuda/conv/conv3x3x3_wgrad_wgmma.h"
 
 bool check_wgrad(bool small);
@@ -15,8 +14,8 @@ namespace
 {
 
 /* The kernels that compute weight gradients. */
-enum kernel { WGRAD, NARROW, WGMMA, TMA, KERNELS };
-const char *const kernel_name[KERNELS] = {"wgrad", "narrow", "wgmma", "tma"};
+enum kernel { WGRAD, NARROW, WGMMA, KERNELS };
+const char *const kernel_name[KERNELS] = {"wgrad", "narrow", "wgmma"};
 
 struct layer {
     const char *name;
@@ -83,16 +82,14 @@ bool supports(kernel which, const flim_conv_problem *p)
 {
     return which == WGRAD    ? flim_wgrad3x3x3_supported(p, 80)
            : which == NARROW ? flim_narrow3x3x3_supported(p, 80)
-           : which == WGMMA  ? flim_wgrad_wgmma_supported(p, &check_card())
-                             : flim_wgrad_tma_supported(p, &check_card());
+                             : flim_wgrad_wgmma_supported(p, &check_card());
 }
 
 size_t scratch_bytes(kernel which, const flim_conv_problem *p)
 {
     return which == WGRAD    ? flim_wgrad3x3x3_scratch_bytes(p)
            : which == NARROW ? flim_narrow3x3x3_scratch_bytes(p)
-           : which == WGMMA  ? flim_wgrad_wgmma_scratch_bytes(p)
-                             : flim_wgrad_tma_scratch_bytes(p);
+                             : flim_wgrad_wgmma_scratch_bytes(p);
 }
 
 template <typename T> struct wgrad_case {
@@ -128,8 +125,7 @@ template <typename T> struct wgrad_case {
         a.scratch = scratch;
         const auto launch = which == WGRAD    ? flim_wgrad3x3x3_run
                             : which == NARROW ? flim_narrow3x3x3_run
-                            : which == WGMMA  ? flim_wgrad_wgmma_run
-                                              : flim_wgrad_tma_run;
+                                              : flim_wgrad_wgmma_run;
         CHECK(launch(&problem, &a, &check_card(), 0));
     }
 };
@@ -188,10 +184,6 @@ static bool is_for(const layer &l, kernel which)
         const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, l);
         return l.c % 32 == 0 && l.k % 32 == 0 && l.padding == 0 && flim_wgrad_wgmma_supported(&problem, &check_card());
     }
-    case TMA: {
-        const flim_conv_problem problem = problem_of(FLIM_STORAGE_FP16, l);
-        return l.c % 32 == 0 && l.k % 32 == 0 && l.padding == 0 && flim_wgrad_tma_supported(&problem, &check_card());
-    }
     default: return true;
     }
 }
@@ -229,13 +221,13 @@ bool check_wgrad(bool small)
 void time_wgrad(void)
 {
     static const layer cases[] = {
-        {"res1", 64, 32, 32, 128, 21, 21, 1, false},         {"res1", 64, 32, 32, 128, 21, 21, 1, true},
-        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false},   {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false},
-        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},       {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
-        {"tiny res2.1", 64, 8, 16, 128, 21, 21, 2, false},   {"tiny res2.2", 64, 16, 16, 128, 11, 11, 1, true},
-        {"small res2.1", 64, 16, 32, 128, 21, 21, 2, false}, {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false},
-        {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},    {"large res1", 64, 64, 64, 128, 21, 21, 1, false},
-        {"large res1", 64, 64, 64, 128, 21, 21, 1, true},    {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, true},
+        {"res1", 64, 32, 32, 128, 21, 21, 1, false},          {"res1", 64, 32, 32, 128, 21, 21, 1, true},
+        {"res2.conv1", 64, 32, 64, 128, 21, 21, 2, false},    {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, false},
+        {"tiny res1", 64, 8, 8, 128, 21, 21, 1, true},        {"small res1", 64, 16, 16, 128, 21, 21, 1, true},
+        {"tiny res2.1", 64, 8, 16, 128, 21, 21, 2, false},    {"tiny res2.2", 64, 16, 16, 128, 11, 11, 1, true},
+        {"small res2.1", 64, 16, 32, 128, 21, 21, 2, false},  {"res3.conv1", 64, 64, 128, 64, 11, 11, 2, false},
+        {"res3.conv2", 64, 128, 128, 64, 6, 6, 1, false},     {"large res1", 64, 64, 64, 128, 21, 21, 1, false},
+        {"large res1", 64, 64, 64, 128, 21, 21, 1, true},     {"res2.conv2", 64, 64, 64, 128, 11, 11, 1, true},
         {"large res2.1", 64, 64, 128, 128, 21, 21, 2, false}, {"large res2.2", 64, 128, 128, 128, 11, 11, 1, false},
         {"xlarge res1", 64, 128, 128, 128, 21, 21, 1, false}, {"xlarge res3.2", 64, 512, 512, 64, 6, 6, 1, false},
     };
