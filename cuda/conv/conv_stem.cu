@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     for (int tile, first, last; stem_next(p, share, tile, first, last);) {
         const int64_t pixel0 = (int64_t)tile * PIXELS;
         __syncthreads();
-        stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
+        stem_stage<T, PIXELS>(p, pixel0, first, last - first + 4, THREADS, staged);
         __syncthreads();
 
         bool inside[2];

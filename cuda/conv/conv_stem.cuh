@@ -101,9 +101,9 @@ cudaError_t stem_alone_backward(const flim_conv_problem *problem, const flim_con
                                 cudaStream_t stream);
 
 /* Stages the samples 2 first - 4 ... of PIXELS pixels from `pixel0` on as packed pairs: words[pixel][word], zero outside time
- * and for pixels past the end. */
-template <typename T, int PIXELS, int THREADS>
-__device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel0, int first, int words,
+ * and for pixels past the end.  By all `threads` of the block, a multiple of PIXELS. */
+template <typename T, int PIXELS>
+__device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel0, int first, int words, int threads,
                                            uint32_t (*staged)[STEM_WORDS])
 {
     const int pixel = threadIdx.x % PIXELS;
@@ -113,7 +113,7 @@ __device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel
     const T *column = static_cast<const T *>(p.signal) + (cell * p.t * p.hw + (inside ? at - cell * p.hw : 0));
     const int tau0 = 2 * first - 4;
 #pragma unroll 8
-    for (int word = threadIdx.x / PIXELS; word < words; word += THREADS / PIXELS) {
+    for (int word = threadIdx.x / PIXELS; word < words; word += threads / PIXELS) {
         const int tau = tau0 + 2 * word;
         const float lo = inside && (unsigned)tau < (unsigned)p.t ? (float)column[(int64_t)tau * p.hw] : 0.0f;
         const float hi = inside && (unsigned)(tau + 1) < (unsigned)p.t ? (float)column[(int64_t)(tau + 1) * p.hw] : 0.0f;

@@ -3,7 +3,7 @@
  * A warp takes 16 pixels and 32 channels and walks along m, as conv_stem.cu tells: one A fragment of samples and mask gives the times
  * 2m-1 and 2m with two sets of weights, 16 registers of four 8s of channels.  Channels are dealt to the product's columns so that a lane
  * ends up with 8 neighbouring ones, which it stores at once: the four lanes of a pixel write 64 bytes, the block's four warps 256.
- * Blocks of the same pixels in y take the channels after the first 128.
+ * Blocks in y have the same pixels and further channels.
  *
  * Count at batch 64 and 128 channels: 7.2 M warp products, 925 M activations; bytes: 14.5 MB signal + 1.85 GB y = 0.41 ms on an H200
  * (4.5 TB/s).
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
 {
     __shared__ uint32_t staged[ALONE_PIXELS][STEM_WORDS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int c0 = ALONE_CHANNELS * (ALONE_WARPS * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane stores mine .. mine + 7 */
+    const int c0 = ALONE_CHANNELS * (blockDim.x / 32 * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane stores mine .. mine + 7 */
     const bool stores = mine < channels;
     const float by = stem_scale(weight_scale);
 
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
     for (int tile, first, last; stem_next(p, share, tile, first, last);) {
         const int64_t pixel0 = (int64_t)tile * ALONE_PIXELS;
         __syncthreads();
-        stem_stage<T, ALONE_PIXELS, ALONE_THREADS>(p, pixel0, first, last - first + 3, staged);
+        stem_stage<T, ALONE_PIXELS>(p, pixel0, first, last - first + 3, blockDim.x, staged);
         __syncthreads();
         if (c0 >= channels)
             continue;
@@ -110,8 +110,8 @@ cudaError_t stem_alone_forward(const flim_conv_problem *problem, const flim_conv
                                cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, a, ALONE_PIXELS, problem->in[0] / 2 + 1);
-    const int apart = alone_apart(problem->k);
-    STEM_BY_TYPE(problem, (forward<T><<<dim3(alone_grid(p, apart, forward<T>, card), apart), ALONE_THREADS, 0, stream>>>(
+    const int apart = alone_apart(problem->k), threads = 32 * alone_warps(problem->k);
+    STEM_BY_TYPE(problem, (forward<T><<<dim3(alone_grid(p, problem->k, forward<T>, card), apart), threads, 0, stream>>>(
                               p, problem->k, static_cast<const stem_state *>(a->stem.state), a->stem.weight,
                               a->stem.weight_scale, static_cast<T *>(a->y))));
     return cudaGetLastError();

@@ -71,7 +71,7 @@ __device__ __forceinline__ void add_window_products(float (&sums)[2][4], const u
     flim_mma<T>(sums[1], dv, slots[0], slots[1]);
 }
 
-/* da (n,T,HW,channels); partial: (gridDim.y, gridDim.x, ALONE_WARPS, PARTIAL), of warps that have channels */
+/* da (n,T,HW,channels); partial: (gridDim.y, gridDim.x, warps of a block, PARTIAL), of warps that have channels */
 template <typename T>
 __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
     backward(stem_geometry p, int channels, const stem_state *__restrict__ state, const float *__restrict__ weight,
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
     __shared__ uint32_t staged[ALONE_PIXELS][STEM_WORDS];
     __shared__ alignas(128) char rings[ALONE_WARPS][RING][SLOT];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int c0 = ALONE_CHANNELS * (ALONE_WARPS * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane copies mine .. mine + 7 */
+    const int warps = blockDim.x / 32, c0 = ALONE_CHANNELS * (warps * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane copies mine .. mine + 7 */
     const float by = stem_scale(weight_scale);
 
     uint32_t odd[GROUPS][4], even[GROUPS][4], across[GROUPS];
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
         };
         for (int m = first; m < first + AHEAD && c0 < channels; m++)
             fetch(m);
-        stem_stage<T, ALONE_PIXELS, ALONE_THREADS>(p, pixel0, first, last - first + 3, staged);
+        stem_stage<T, ALONE_PIXELS>(p, pixel0, first, last - first + 3, blockDim.x, staged);
 
         uint32_t mask[2], mask_pair[2]; /* of pixels g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
     if (c0 >= channels)
         return;
     const float *flat = &sums[0][0][0][0];
-    float *out = partial + (((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * ALONE_WARPS + warp) * PARTIAL + lane;
+    float *out = partial + (((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * warps + warp) * PARTIAL + lane;
 #pragma unroll
     for (int r = 0; r < SUMS; r++)
         out[r * 32] = flat[r];
@@ -192,12 +192,12 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
 
 /* Block (warp's part of the channels, register): adds the 32 lanes' sums over the blocks of `backward`. */
 __global__ void __launch_bounds__(STEM_REDUCE_THREADS)
-    reduce(const float *partial, int blocks, int channels, double *g_sums)
+    reduce(const float *partial, int blocks, int warps, int channels, double *g_sums)
 {
     const int part = blockIdx.x / SUMS, r = blockIdx.x % SUMS;
-    const int64_t first = ((int64_t)(part / ALONE_WARPS) * blocks * ALONE_WARPS + part % ALONE_WARPS) * PARTIAL + r * 32;
+    const int64_t first = ((int64_t)(part / warps) * blocks * warps + part % warps) * PARTIAL + r * 32;
     double s;
-    if (!stem_reduce(partial + first, ALONE_WARPS * PARTIAL, blocks, s))
+    if (!stem_reduce(partial + first, warps * PARTIAL, blocks, s))
         return;
     const int g = threadIdx.x / 4, q = threadIdx.x % 4, i = r % 4;
     const int c = ALONE_CHANNELS * part + 16 * (r / 16) + g + 8 * (i / 2);
@@ -209,15 +209,16 @@ template <typename T>
 cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card, cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, a, ALONE_PIXELS, problem->in[0] / 2 + 1);
-    const int apart = alone_apart(problem->k), grid = alone_grid(p, apart, backward<T>, card);
+    const int apart = alone_apart(problem->k), warps = alone_warps(problem->k),
+              grid = alone_grid(p, problem->k, backward<T>, card);
     const flim_conv_stem *stem = &a->stem;
     double *g_sums = static_cast<double *>(a->scratch);
     float *partial = reinterpret_cast<float *>(g_sums + problem->k * STEM_G);
     const stem_gradients target = {a->master, stem->dbias, stem->dgamma, stem->dbeta, a->unscale, a->accumulate};
-    backward<T><<<dim3(grid, apart), ALONE_THREADS, 0, stream>>>(p, problem->k, static_cast<const stem_state *>(stem->state),
-                                                                 stem->weight, stem->weight_scale,
-                                                                 static_cast<const T *>(a->y), partial);
-    reduce<<<alone_parts(problem->k) * SUMS, STEM_REDUCE_THREADS, 0, stream>>>(partial, grid, problem->k, g_sums);
+    backward<T><<<dim3(grid, apart), 32 * warps, 0, stream>>>(p, problem->k, static_cast<const stem_state *>(stem->state),
+                                                              stem->weight, stem->weight_scale,
+                                                              static_cast<const T *>(a->y), partial);
+    reduce<<<alone_parts(problem->k) * SUMS, STEM_REDUCE_THREADS, 0, stream>>>(partial, grid, warps, problem->k, g_sums);
     return stem_finish(problem, a, g_sums, target, stream);
 }
 

@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(width<C>::THREADS, width<C>::BLOCKS_A_SM)
             };
         for (int m = first - 1; m < first + AHEAD; m++)
             fetch(m);
-        stem_stage<T, PIXELS, W::THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
+        stem_stage<T, PIXELS>(p, pixel0, first, last - first + 3, W::THREADS, shared.walk.staged);
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
