@@ -245,8 +245,8 @@ __global__ void __launch_bounds__(THREADS)
                        double *got)
 {
     const int hw = p.in[1] * p.in[2];
-    const int64_t sample = (int64_t)blockIdx.x * THREADS + threadIdx.x,
-                  output = sample_at(sample, a.n * volume(p.out) * p.k), at = output / p.k;
+    const int64_t sample = (int64_t)blockIdx.x * THREADS + threadIdx.x, output = sample_at(sample, a.n * volume(p.out) * p.k),
+                  at = output / p.k;
     if (sample >= samples)
         return;
     expected[sample] =
@@ -286,8 +286,7 @@ template <typename T> __device__ double stem_dz(const flim_conv_problem &p, cons
 }
 
 /* The gradient of the stem's output at a position: y, or the data gradient of down. */
-template <typename T>
-__device__ double stem_da(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int c)
+template <typename T> __device__ double stem_da(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int c)
 {
     const int hw = p.in[1] * p.in[2], pixel = (int)(i % hw), t = (int)(i / hw % p.in[0]);
     const int64_t cell = i / hw / p.in[0];
@@ -418,7 +417,8 @@ void launch_stem(const flim_launch *l, const flim_conv_problem &p, const flim_co
                  stem_norm *norm, double *out)
 {
     const bool forward = p.op == FLIM_CONV_FORWARD, alone = flim_stem_is_alone(&p);
-    const unsigned first = (unsigned)g.size[0], channels = (unsigned)p.k, behind = alone ? 0 : first; /* down's weight gradient */
+    const unsigned first = (unsigned)g.size[0], channels = (unsigned)p.k,
+                   behind = alone ? 0 : first; /* down's weight gradient */
     int64_t samples = 0;
     for (int i = 0; i < g.n; i++)
         samples += g.size[i];
@@ -435,8 +435,7 @@ void launch_stem(const flim_launch *l, const flim_conv_problem &p, const flim_co
     stem_dv_sums<T><<<channels, THREADS, 0, l->stream>>>(p, a, norm);
     if (!alone)
         stem_down_dweight<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
-    stem_dweight<T>
-        <<<channels * FLIM_STEM_WINDOW, THREADS, 0, l->stream>>>(p, a, norm, out + behind, out + samples + behind);
+    stem_dweight<T><<<channels * FLIM_STEM_WINDOW, THREADS, 0, l->stream>>>(p, a, norm, out + behind, out + samples + behind);
 }
 
 } // namespace

@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
 {
     __shared__ uint32_t staged[ALONE_PIXELS][STEM_WORDS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int c0 = ALONE_CHANNELS * (blockDim.x / 32 * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane stores mine .. mine + 7 */
+    const int c0 = ALONE_CHANNELS * (blockDim.x / 32 * blockIdx.y + warp),
+              mine = c0 + 8 * q; /* this lane stores mine .. mine + 7 */
     const bool stores = mine < channels;
     const float by = stem_scale(weight_scale);
 

@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t ring_offset(int pixel, int chunk)
 
 /* Rows of the weights' A fragment (16 channels from c0 on, as flim_mma's a[0..3]); channels past the end are 0. */
 template <typename T>
-__device__ __forceinline__ void weight_rows(uint32_t (&a)[4], const float *weight, float by, int c0, int channels, int g, int q,
-                                            bool odd)
+__device__ __forceinline__ void weight_rows(uint32_t (&a)[4], const float *weight, float by, int c0, int channels, int g,
+                                            int q, bool odd)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
     __shared__ uint32_t staged[ALONE_PIXELS][STEM_WORDS];
     __shared__ alignas(128) char rings[ALONE_WARPS][RING][SLOT];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, q = lane % 4;
-    const int warps = blockDim.x / 32, c0 = ALONE_CHANNELS * (warps * blockIdx.y + warp), mine = c0 + 8 * q; /* this lane copies mine .. mine + 7 */
+    const int warps = blockDim.x / 32, c0 = ALONE_CHANNELS * (warps * blockIdx.y + warp),
+              mine = c0 + 8 * q; /* this lane copies mine .. mine + 7 */
     const float by = stem_scale(weight_scale);
 
     uint32_t odd[GROUPS][4], even[GROUPS][4], across[GROUPS];
@@ -216,8 +217,8 @@ cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, 
     float *partial = reinterpret_cast<float *>(g_sums + problem->k * STEM_G);
     const stem_gradients target = {a->master, stem->dbias, stem->dgamma, stem->dbeta, a->unscale, a->accumulate};
     backward<T><<<dim3(grid, apart), 32 * warps, 0, stream>>>(p, problem->k, static_cast<const stem_state *>(stem->state),
-                                                              stem->weight, stem->weight_scale,
-                                                              static_cast<const T *>(a->y), partial);
+                                                              stem->weight, stem->weight_scale, static_cast<const T *>(a->y),
+                                                              partial);
     reduce<<<alone_parts(problem->k) * SUMS, STEM_REDUCE_THREADS, 0, stream>>>(partial, grid, warps, problem->k, g_sums);
     return stem_finish(problem, a, g_sums, target, stream);
 }

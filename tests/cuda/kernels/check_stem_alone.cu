@@ -102,7 +102,8 @@ template <typename T> struct alone_case {
     {
         const std::vector<T> all = y.host();
         const unsigned char *bytes = reinterpret_cast<const unsigned char *>(all.data() + count);
-        return std::all_of(bytes, bytes + (all.size() - (size_t)count) * sizeof(T), [](unsigned char b) { return b == 0xff; });
+        return std::all_of(bytes, bytes + (all.size() - (size_t)count) * sizeof(T),
+                           [](unsigned char b) { return b == 0xff; });
     }
 };
 
@@ -210,9 +211,10 @@ template <typename T> void time_case(flim_storage type, const char *name, int ch
     const float c = median_ms([&] { s.forward(false); });
     const float d = median_ms([&] { s.forward(true, true); });
     const float e = median_ms([&] { s.backward(); });
-    printf("time stem alone c %3d n %lld %s statistics and forward %.3f (running statistics %.3f, kept %.3f)  backward %.3f ms: "
-           "%.0f, %.0f GB/s of y, da\n",
-           channels, (long long)s.p.n, name, b, c, d, e, (double)s.count * 2e-6 / d, (double)s.count * 2e-6 / e);
+    printf(
+        "time stem alone c %3d n %lld %s statistics and forward %.3f (running statistics %.3f, kept %.3f)  backward %.3f ms: "
+        "%.0f, %.0f GB/s of y, da\n",
+        channels, (long long)s.p.n, name, b, c, d, e, (double)s.count * 2e-6 / d, (double)s.count * 2e-6 / e);
 }
 
 } // namespace
