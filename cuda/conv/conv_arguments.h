@@ -34,7 +34,7 @@ typedef struct flim_conv_dz_norm {
     const float *du_scale, *du_scale_b; /* one float each, a power of two: du is stored multiplied by both; NULL = 1 */
 } flim_conv_dz_norm;
 
-/* The stem in front of a convolution (problem.stem).  Parameters are fp32 in PyTorch's layouts. */
+/* The stem, alone or in front of a convolution (problem.stem).  Parameters are fp32 in PyTorch's layouts. */
 typedef struct flim_conv_stem {
     const uint8_t *mask; /* (n,H,W), 0 or not; x is the signal (n,T,H,W) */
     const float *weight, *bias; /* (C,2,7,1,1), (C) */
@@ -44,8 +44,10 @@ typedef struct flim_conv_stem {
     const double *momentum; /* of the running statistics, on the device; NULL = 0.1 */
     float *running_mean, *running_var; /* (C); FORWARD with sums moves them, without sums it normalises by them */
     void *state; /* flim_stem_state_bytes(): FORWARD writes it, WEIGHT of the same input reads it */
-    const float *down_weight; /* (C,C,3,1,1), for WEIGHT, whose `master` is its gradient */
-    float *dweight, *dbias, *dgamma, *dbeta; /* WEIGHT writes them, shaped as the parameters; NULL = not wanted */
+    bool keeps_state; /* FORWARD once more: `state` is there, no statistics are taken or moved */
+    const float *down_weight; /* (C,C,3,1,1), for WEIGHT, whose `master` is its gradient; not of the stem alone */
+    float *dweight, *dbias, *dgamma,
+        *dbeta; /* WEIGHT writes them, shaped as the parameters; NULL = not wanted; alone `master` is dweight */
 } flim_conv_stem;
 
 typedef struct flim_conv_arguments {
@@ -56,7 +58,7 @@ typedef struct flim_conv_arguments {
     const float *bias; /* (out_channels), with `master` */
     /* With `master` as weights (of a problem with `stem` also stem.down_weight): one float on the device, a power of two that
      * weights and bias are multiplied by before they are rounded, so y of FORWARD and x of DATA are so many times larger;
-     * NULL = 1. */
+     * NULL = 1.  WEIGHT of the stem alone: y, a data gradient, is so many times larger. */
     const float *weight_scale;
     double *sums; /* (2,channels of the output); NULL = not wanted this time */
     const float *sums_about; /* (out_channels): FORWARD's sums are of y less *weight_scale times this; NULL = 0 */

@@ -169,8 +169,17 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Per channel: the convolution's output without bias becomes u = z * scale + shift, zhat = (z - mean) * invstd. */
 struct stem_norm {
-    double scale[64], shift[64], mean[64], invstd[64], sum[64], product[64]; /* sum dv, sum dv zhat */
+    double scale[FLIM_STEM_MOST_CHANNELS], shift[FLIM_STEM_MOST_CHANNELS], mean[FLIM_STEM_MOST_CHANNELS],
+        invstd[FLIM_STEM_MOST_CHANNELS];
+    double sum[FLIM_STEM_MOST_CHANNELS], product[FLIM_STEM_MOST_CHANNELS]; /* sum dv, sum dv zhat */
 };
+static_assert(sizeof(stem_norm) == FLIM_STEM_NORM * sizeof(double), "what callers keep for it");
+
+/* As flim_stem_is_alone. */
+__device__ bool is_alone(const flim_conv_problem &p)
+{
+    return p.stem && p.kernel[0] == FLIM_STEM_WINDOW / 2;
+}
 
 /* Window element i = channel * 7 + tap of a position, rounded to T. */
 template <typename T>
@@ -229,6 +238,22 @@ __global__ void __launch_bounds__(THREADS)
     norm->shift[c] = (double)a.stem.beta[c] - mean * norm->scale[c];
 }
 
+/* One thread per output of the stem alone. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    stem_alone_forward(flim_conv_problem p, flim_conv_arguments a, const stem_norm *norm, int64_t samples, double *expected,
+                       double *got)
+{
+    const int hw = p.in[1] * p.in[2];
+    const int64_t sample = (int64_t)blockIdx.x * THREADS + threadIdx.x, output = sample_at(sample, a.n * volume(p.out) * p.k),
+                  at = output / p.k;
+    if (sample >= samples)
+        return;
+    expected[sample] =
+        stem_activation<T>(p, a, norm, at / hw / p.in[0], (int)(at / hw % p.in[0]), (int)(at % hw), (int)(output % p.k));
+    got[sample] = (double)to_float(static_cast<const T *>(a.y)[output]);
+}
+
 /* One block per output of down. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
@@ -260,15 +285,14 @@ template <typename T> __device__ double stem_dz(const flim_conv_problem &p, cons
     return (double)to_float(from_float<T>(fmaf(a.dz_norm.a[o] / by, du, fmaf(a.dz_norm.b[o], z, a.dz_norm.d[o]))));
 }
 
-/* The gradient of u at a position of the stem, and zhat there. */
-template <typename T>
-__device__ double stem_dv(const flim_conv_problem &p, const flim_conv_arguments &a, const stem_norm *norm, int64_t i, int c,
-                          double *zhat)
+/* The gradient of the stem's output at a position: y, or the data gradient of down. */
+template <typename T> __device__ double stem_da(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int c)
 {
     const int hw = p.in[1] * p.in[2], pixel = (int)(i % hw), t = (int)(i / hw % p.in[0]);
     const int64_t cell = i / hw / p.in[0];
-    const double z = stem_z<T>(p, a, cell, t, pixel, c);
     double s = 0.0;
+    if (is_alone(p))
+        return (double)to_float(static_cast<const T *>(a.y)[i * p.k + c]);
     for (int j = 0; j < 3; j++) {
         const int twice = t + 1 - j;
         if (twice % 2 != 0 || twice < 0 || twice / 2 >= p.out[0])
@@ -277,6 +301,17 @@ __device__ double stem_dv(const flim_conv_problem &p, const flim_conv_arguments 
             s += stem_dz<T>(p, a, ((cell * p.out[0] + twice / 2) * hw + pixel) * p.k + o, o) *
                  rounded<T>((double)a.stem.down_weight[((int64_t)o * p.c + c) * 3 + j]);
     }
+    return s;
+}
+
+/* The gradient of u at a position of the stem, and zhat there. */
+template <typename T>
+__device__ double stem_dv(const flim_conv_problem &p, const flim_conv_arguments &a, const stem_norm *norm, int64_t i, int c,
+                          double *zhat)
+{
+    const int hw = p.in[1] * p.in[2], pixel = (int)(i % hw), t = (int)(i / hw % p.in[0]);
+    const int64_t cell = i / hw / p.in[0];
+    const double z = stem_z<T>(p, a, cell, t, pixel, c), s = stem_da<T>(p, a, i, c);
     *zhat = (z - norm->mean[c]) * norm->invstd[c];
     return rounded<T>(z * norm->scale[c] + norm->shift[c] > 0.0 ? s : 0.01 * s);
 }
@@ -316,10 +351,10 @@ __global__ void __launch_bounds__(THREADS)
     s = block_sum<THREADS>(s);
     if (threadIdx.x == 0) {
         expected[blockIdx.x] = s;
-        got[blockIdx.x] = (double)a.stem.dweight[blockIdx.x];
+        got[blockIdx.x] = (double)(is_alone(p) ? a.master : a.stem.dweight)[blockIdx.x];
     }
-    for (int i = threadIdx.x; blockIdx.x == 0 && i < p.c; i += THREADS) {
-        const int bias = p.c * FLIM_STEM_WINDOW + i, gamma = bias + p.c, beta = gamma + p.c;
+    for (int i = threadIdx.x; blockIdx.x == 0 && i < p.k; i += THREADS) {
+        const int bias = p.k * FLIM_STEM_WINDOW + i, gamma = bias + p.k, beta = gamma + p.k;
         expected[bias] = 0.0, got[bias] = (double)a.stem.dbias[i];
         expected[gamma] = norm->product[i], got[gamma] = (double)a.stem.dgamma[i];
         expected[beta] = norm->sum[i], got[beta] = (double)a.stem.dbeta[i];
@@ -381,19 +416,26 @@ template <typename T>
 void launch_stem(const flim_launch *l, const flim_conv_problem &p, const flim_conv_arguments &a, const flim_conv_groups &g,
                  stem_norm *norm, double *out)
 {
-    const bool forward = p.op == FLIM_CONV_FORWARD;
-    const unsigned first = (unsigned)g.size[0], channels = (unsigned)p.c;
+    const bool forward = p.op == FLIM_CONV_FORWARD, alone = flim_stem_is_alone(&p);
+    const unsigned first = (unsigned)g.size[0], channels = (unsigned)p.k,
+                   behind = alone ? 0 : first; /* down's weight gradient */
     int64_t samples = 0;
     for (int i = 0; i < g.n; i++)
         samples += g.size[i];
     stem_moments<T><<<channels, THREADS, 0, l->stream>>>(p, a, !forward || p.sums, norm);
+    if (forward && alone) {
+        stem_alone_forward<T>
+            <<<(first + THREADS - 1) / THREADS, THREADS, 0, l->stream>>>(p, a, norm, samples, out, out + samples);
+        return;
+    }
     if (forward) {
         stem_forward<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
         return;
     }
     stem_dv_sums<T><<<channels, THREADS, 0, l->stream>>>(p, a, norm);
-    stem_down_dweight<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
-    stem_dweight<T><<<channels * FLIM_STEM_WINDOW, THREADS, 0, l->stream>>>(p, a, norm, out + first, out + samples + first);
+    if (!alone)
+        stem_down_dweight<T><<<first, THREADS, 0, l->stream>>>(p, a, norm, out, out + samples);
+    stem_dweight<T><<<channels * FLIM_STEM_WINDOW, THREADS, 0, l->stream>>>(p, a, norm, out + behind, out + samples + behind);
 }
 
 } // namespace
@@ -401,8 +443,10 @@ void launch_stem(const flim_launch *l, const flim_conv_problem &p, const flim_co
 cudaError_t flim_stem_direct(const flim_launch *l, const flim_conv_problem *p, const flim_conv_arguments *a,
                              flim_conv_groups *groups, double *out)
 {
-    if (p->op == FLIM_CONV_WEIGHT)
-        *groups = {5, {groups->size[0], (int64_t)p->c * FLIM_STEM_WINDOW, p->c, p->c, p->c}};
+    if (p->op == FLIM_CONV_WEIGHT && flim_stem_is_alone(p))
+        *groups = {4, {(int64_t)p->k * FLIM_STEM_WINDOW, p->k, p->k, p->k}};
+    else if (p->op == FLIM_CONV_WEIGHT)
+        *groups = {5, {groups->size[0], (int64_t)p->k * FLIM_STEM_WINDOW, p->k, p->k, p->k}};
 
     stem_norm *norm = reinterpret_cast<stem_norm *>(out + FLIM_STEM_NORM_AT);
     if (p->type == FLIM_STORAGE_BF16)

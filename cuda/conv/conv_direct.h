@@ -6,7 +6,7 @@
 #ifndef FLIM_CUDA_CONV_DIRECT_H
 #define FLIM_CUDA_CONV_DIRECT_H
 
-#include "cuda/conv/conv_arguments.h"
+#include "cuda/conv/conv_stem.h"
 #include "cuda/kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -16,8 +16,9 @@ extern "C" {
 enum {
     FLIM_STEM_WINDOW = 14, /* channels times taps of the stem */
     FLIM_CONV_MOST_GROUPS = 5,
-    FLIM_STEM_NORM_AT =
-        6144 /* doubles of `out` that flim_stem_direct leaves to samples and sums; behind them 384 of its own */
+    /* doubles of `out` that flim_stem_direct leaves to samples and sums, and those of its own behind them */
+    FLIM_STEM_NORM_AT = 2 * (FLIM_STEM_WINDOW + 3) * FLIM_STEM_MOST_CHANNELS,
+    FLIM_STEM_NORM = 6 * FLIM_STEM_MOST_CHANNELS
 };
 
 /* Tensors that are compared: so many samples of each, one after the other. */
@@ -35,7 +36,7 @@ cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *prob
 cudaError_t flim_conv_direct_sums(const flim_launch *l, const flim_conv_problem *problem,
                                   const flim_conv_arguments *arguments, double *out);
 /* As flim_conv_direct, for problems with `stem`.  FORWARD: groups->size[0] outputs.  WEIGHT: as many of the weight gradient,
- * and sets the groups of the stem's gradients: weight, bias, gamma, beta. */
+ * and sets the groups of the stem's gradients: weight, bias, gamma, beta; of the stem alone those only. */
 cudaError_t flim_stem_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
                              flim_conv_groups *groups, double *out);
 

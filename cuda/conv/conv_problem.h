@@ -34,10 +34,14 @@ typedef struct flim_conv_problem {
     int in[3], out[3], kernel[3], stride[3], pad[3];
     flim_input_form x_form, dz_form; /* FORWARD and WEIGHT; WEIGHT */
     bool master; /* FORWARD, DATA: weights are the fp32 parameters in PyTorch's layout, and FORWARD adds the bias */
-    bool sums; /* FORWARD: of y and y^2 per channel; DATA with epilogue: those for BatchNorm's backward pass */
+    /* FORWARD: of y and y^2 per channel (of the stem alone those of its BatchNorm, which it keeps); DATA with epilogue: those for
+     * BatchNorm's backward pass */
+    bool sums;
     bool epilogue; /* DATA: the gradient passes the activation of the previous unit */
     bool add; /* ... after another gradient is added */
-    bool stem; /* FORWARD, WEIGHT: x is the network's input; the stem (7,1,1; BatchNorm; activation) is applied on load */
+    /* FORWARD, WEIGHT: x is the network's input; the stem (7,1,1; BatchNorm; activation) is applied on load, or is all there is
+     * (conv_stem.h) */
+    bool stem;
 } flim_conv_problem;
 
 #ifdef __cplusplus

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS, width<C>::BLOCKS_A_SM)
     for (int tile, first, last; stem_next(p, share, tile, first, last);) {
         const int64_t pixel0 = (int64_t)tile * PIXELS;
         __syncthreads();
-        stem_stage<T, PIXELS, THREADS>(p, pixel0, first, last - first + 4, staged);
+        stem_stage<T, PIXELS>(p, pixel0, first, last - first + 4, THREADS, staged);
         __syncthreads();
 
         bool inside[2];
@@ -275,7 +275,7 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
                         cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, a, PIXELS, (problem->in[0] + 1) / 2);
-    const int grid = stem_grid(p, C, forward<T, C>, THREADS, card);
+    const int grid = stem_grid(p, STEM_BLOCKS / C, 1, forward<T, C>, THREADS, card);
     double *sums = problem->sums ? a->sums : nullptr;
     float *partial = sums ? static_cast<float *>(a->scratch) : nullptr;
     forward<T, C><<<grid, THREADS, 0, stream>>>(p, static_cast<const stem_state *>(a->stem.state), a->stem.weight,
@@ -289,30 +289,47 @@ cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_argume
 cudaError_t run_forward(const flim_conv_problem *problem, const flim_conv_arguments *a, const flim_card *card,
                         cudaStream_t stream)
 {
-    cudaError_t error = problem->sums ? stem_statistics(problem, a, stream) : stem_running(problem, a, stream);
+    cudaError_t error = a->stem.keeps_state ? cudaSuccess
+                        : problem->sums     ? stem_statistics(problem, a, stream)
+                                            : stem_running(problem, a, stream);
+    if (error == cudaSuccess && flim_stem_is_alone(problem))
+        return stem_alone_forward(problem, a, card, stream);
     if (error == cudaSuccess)
         STEM_DISPATCH(problem, (error = run_forward<T, C>(problem, a, card, stream)));
     return error;
+}
+
+bool is_with_down(const flim_conv_problem *p)
+{
+    static const int kernel[3] = {3, 1, 1}, stride[3] = {2, 1, 1}, pad[3] = {1, 0, 0};
+    return (p->in_channels == 8 || p->in_channels == 16 || p->in_channels == 32 || p->in_channels == 64) &&
+           p->out_channels == p->in_channels && flim_conv_has_shape(p, kernel, stride, pad) &&
+           p->dz_form != FLIM_INPUT_NORM_ACT_ON_LOAD;
+}
+
+bool is_alone(const flim_conv_problem *p)
+{
+    static const int kernel[3] = {STEM_TAPS, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {STEM_TAPS / 2, 0, 0};
+    return p->in_channels == 2 && p->out_channels > 64 && p->out_channels <= FLIM_STEM_MOST_CHANNELS &&
+           p->out_channels % 8 == 0 && flim_conv_has_shape(p, kernel, stride, pad) && p->dz_form == FLIM_INPUT_PLAIN;
 }
 
 } // namespace
 
 bool flim_stem_supported(const flim_conv_problem *p, int sm)
 {
-    static const int kernel[3] = {3, 1, 1}, stride[3] = {2, 1, 1}, pad[3] = {1, 0, 0};
-    return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 &&
-           (p->in_channels == 8 || p->in_channels == 16 || p->in_channels == 32 || p->in_channels == 64) &&
-           p->out_channels == p->in_channels && flim_conv_has_shape(p, kernel, stride, pad) && p->n > 0 && p->in[0] >= 6 &&
-           p->in[0] <= STEM_MAX_T && p->in[1] > 0 && p->in[2] > 0 && p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) &&
-           p->x_form == FLIM_INPUT_PLAIN &&
-           ((p->op == FLIM_CONV_FORWARD && p->master && p->dz_form == FLIM_INPUT_PLAIN) ||
-            (p->op == FLIM_CONV_WEIGHT && p->dz_form != FLIM_INPUT_NORM_ACT_ON_LOAD));
+    return sm >= 80 && p->stem && p->type != FLIM_STORAGE_FP32 && (is_with_down(p) || is_alone(p)) && p->n > 0 &&
+           p->in[0] >= 6 && p->in[0] <= STEM_MAX_T && p->in[1] > 0 && p->in[2] > 0 &&
+           p->n * (int64_t)p->in[1] * p->in[2] < (1 << 30) && p->x_form == FLIM_INPUT_PLAIN &&
+           ((p->op == FLIM_CONV_FORWARD && p->master && p->dz_form == FLIM_INPUT_PLAIN) || p->op == FLIM_CONV_WEIGHT);
 }
 
 size_t flim_stem_scratch_bytes(const flim_conv_problem *problem)
 {
-    size_t bytes = sizeof(float) * 2 * STEM_BLOCKS;
-    const size_t statistics = stem_statistics_scratch(problem), backward = stem_backward_scratch(problem->c);
+    const bool alone = flim_stem_is_alone(problem);
+    size_t bytes = alone ? 0 : sizeof(float) * 2 * STEM_BLOCKS;
+    const size_t statistics = stem_statistics_scratch(problem),
+                 backward = alone ? stem_alone_backward_scratch(problem->k) : stem_backward_scratch(problem->c);
     if (statistics > bytes)
         bytes = statistics;
     return backward > bytes ? backward : bytes;
@@ -323,6 +340,7 @@ cudaError_t flim_stem_run(const flim_conv_problem *problem, const flim_conv_argu
 {
     if (!flim_stem_supported(problem, 80) || arguments->n < 1 || arguments->n > problem->n)
         return cudaErrorInvalidValue;
-    return problem->op == FLIM_CONV_WEIGHT ? stem_backward(problem, arguments, card, stream)
-                                           : run_forward(problem, arguments, card, stream);
+    return problem->op == FLIM_CONV_FORWARD ? run_forward(problem, arguments, card, stream)
+           : flim_stem_is_alone(problem)    ? stem_alone_backward(problem, arguments, card, stream)
+                                            : stem_backward(problem, arguments, card, stream);
 }

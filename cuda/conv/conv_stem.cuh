@@ -6,21 +6,20 @@
 #include "cuda/conv/conv_stem.h"
 
 enum {
-    STEM_MOST_C = 64, /* channels: 8, 16, 32 or 64 */
     STEM_TAPS = 7, /* of the stem's kernel, in t */
     STEM_WINDOW = 2 * 7, /* window element: input channel * 7 + tap */
     STEM_STEPS = 48, /* most steps (of two time bins) a block walks before it stages input again */
     STEM_WORDS = STEM_STEPS + 4, /* 32-bit words of a pixel's staged samples; 52 % 32 = 20: no bank conflicts in a fragment */
     STEM_MAX_T = 65535 * 64, /* time bins */
-    STEM_BLOCKS = 528 * 32 /* most blocks of a persistent kernel, times channels */
+    STEM_BLOCKS = 528 * 32 /* most blocks of a persistent kernel with down, times channels */
 };
 
 struct stem_state {
     double count; /* n * T * H * W */
     double mean[STEM_WINDOW]; /* of the window */
     double cov[STEM_WINDOW * STEM_WINDOW]; /* biased covariance of the window */
-    float scale[STEM_MOST_C], shift[STEM_MOST_C]; /* u = scale * (weight . window) + shift */
-    float invstd[STEM_MOST_C];
+    float scale[FLIM_STEM_MOST_CHANNELS], shift[FLIM_STEM_MOST_CHANNELS]; /* u = scale * (weight . window) + shift */
+    float invstd[FLIM_STEM_MOST_CHANNELS];
 };
 
 /* What every kernel needs of the problem. */
@@ -53,16 +52,17 @@ static inline struct stem_geometry stem_make_geometry(const flim_conv_problem *s
     return g;
 }
 
-/* Blocks of a persistent kernel of `channels`: what the card holds at once. */
+/* Blocks that share a persistent kernel's walk, at most `most`: what the card holds at once if `apart` such walks, of channels of
+ * their own, run side by side. */
 template <typename Kernel>
-inline int stem_grid(const stem_geometry &g, int channels, Kernel kernel, int threads, const flim_card *card)
+inline int stem_grid(const stem_geometry &g, int most, int apart, Kernel kernel, int threads, const flim_card *card)
 {
     int blocks = 0;
     if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess || blocks < 1)
         blocks = 1;
     const int64_t shares = ((int64_t)g.tiles * g.steps + 7) / 8; /* of at least 8 steps */
-    int64_t grid = (int64_t)card->processors * blocks;
-    grid = grid < STEM_BLOCKS / channels ? grid : STEM_BLOCKS / channels;
+    int64_t grid = (int64_t)card->processors * blocks / apart; /* one more would walk alone after all others */
+    grid = grid < 1 ? 1 : grid < most ? grid : most;
     return (int)(shares < grid ? shares : grid);
 }
 
@@ -87,17 +87,23 @@ __device__ __forceinline__ bool stem_next(const stem_geometry &g, stem_share &sh
 
 size_t stem_statistics_scratch(const flim_conv_problem *s);
 size_t stem_backward_scratch(int channels);
+size_t stem_alone_backward_scratch(int channels);
 /* Batch statistics of the stem's convolution output over all n*T*H*W positions -> state; moves the running statistics. */
 cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 /* The running statistics -> state. */
 cudaError_t stem_running(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream);
 cudaError_t stem_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
                           cudaStream_t stream);
+/* The stem alone; its forward pass follows the statistics in stem.state. */
+cudaError_t stem_alone_forward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                               cudaStream_t stream);
+cudaError_t stem_alone_backward(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
+                                cudaStream_t stream);
 
 /* Stages the samples 2 first - 4 ... of PIXELS pixels from `pixel0` on as packed pairs: words[pixel][word], zero outside time
- * and for pixels past the end. */
-template <typename T, int PIXELS, int THREADS>
-__device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel0, int first, int words,
+ * and for pixels past the end.  By all `threads` of the block, a multiple of PIXELS. */
+template <typename T, int PIXELS>
+__device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel0, int first, int words, int threads,
                                            uint32_t (*staged)[STEM_WORDS])
 {
     const int pixel = threadIdx.x % PIXELS;
@@ -107,7 +113,7 @@ __device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel
     const T *column = static_cast<const T *>(p.signal) + (cell * p.t * p.hw + (inside ? at - cell * p.hw : 0));
     const int tau0 = 2 * first - 4;
 #pragma unroll 8
-    for (int word = threadIdx.x / PIXELS; word < words; word += THREADS / PIXELS) {
+    for (int word = threadIdx.x / PIXELS; word < words; word += threads / PIXELS) {
         const int tau = tau0 + 2 * word;
         const float lo = inside && (unsigned)tau < (unsigned)p.t ? (float)column[(int64_t)tau * p.hw] : 0.0f;
         const float hi = inside && (unsigned)(tau + 1) < (unsigned)p.t ? (float)column[(int64_t)(tau + 1) * p.hw] : 0.0f;
@@ -143,17 +149,19 @@ __device__ __forceinline__ void stem_weight_fragment(const float *weight, float 
     mask = flim_pack<T>(v[1][0], v[1][1]);
 }
 
-/* Calls CALL with T bound to the problem's type and C to its channels. */
-#define STEM_DISPATCH(problem, CALL)                                                                                         \
+/* Calls CALL with T bound to the problem's type. */
+#define STEM_BY_TYPE(problem, CALL)                                                                                          \
     do {                                                                                                                     \
         if ((problem)->type == FLIM_STORAGE_BF16) {                                                                          \
             using T = __nv_bfloat16;                                                                                         \
-            STEM_BY_WIDTH((problem)->c, CALL);                                                                               \
+            CALL;                                                                                                            \
         } else {                                                                                                             \
             using T = __half;                                                                                                \
-            STEM_BY_WIDTH((problem)->c, CALL);                                                                               \
+            CALL;                                                                                                            \
         }                                                                                                                    \
     } while (0)
+/* The same with C bound to the channels of a problem with down. */
+#define STEM_DISPATCH(problem, CALL) STEM_BY_TYPE(problem, STEM_BY_WIDTH((problem)->c, CALL))
 #define STEM_BY_WIDTH(channels, CALL)                                                                                        \
     if ((channels) == 64) {                                                                                                  \
         constexpr int C = 64;                                                                                                \

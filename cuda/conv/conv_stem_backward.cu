@@ -3,14 +3,8 @@
  * With u_c = gamma_c zhat_c + beta_c, a = leaky_relu(u), z_down = down(a) and dz = the gradient of z_down:
  *     down's weight gradient   dW_j[o][c] = sum dz(m)[o] a(2m-1+j)[c]
  *     dv(t)[c] = leaky_relu'(u) (sum over the (m, j) with 2m-1+j = t of dz(m) W_j)[c]          the gradient of u
- * What BatchNorm and the stem's convolution need follows in closed form, since zhat is linear in the window x
- * (zhat_c = invstd_c w_c . (x - mu)): with s_c = sum dv_c, G_c = sum dv_c x (14 numbers a channel), and mu, Cov, N from the
- * statistics,
- *     dbeta_c  = s_c
- *     dgamma_c = sum dv_c zhat_c = invstd_c w_c . (G_c - s_c mu)
- *     dz_stem  = gamma invstd (dv - dbeta / N - zhat dgamma / N)
- *     dw_c     = sum dz_stem x = gamma_c invstd_c (G_c - s_c mu - dgamma_c invstd_c Cov w_c)
- *     dbias_c  = sum dz_stem = 0.
+ * What BatchNorm and the stem's convolution need follows from the sums of dv and of dv with the window x, G
+ * (conv_stem_gradient.cu).
  *
  * A warp takes 16 pixels and 16 of the stem's channels (8 of 8 or of 64) and walks along m; step m does the times 2m-1 and 2m, so nothing is
  * computed twice (conv_stem.cu tells of the windows).  dz comes through a ring of shared memory (cp.async, two steps ahead),
@@ -23,16 +17,14 @@
  * Count at batch 64, base: 64 warp products a step and 16 pixels = 14.6 M; bytes: 231 MB dz + 29 MB signal = 87 us on an
  * H100.
  */
-#include "cuda/conv/conv_stem.cuh"
+#include "cuda/conv/conv_stem_gradient.cuh"
 
 namespace
 {
 
 enum {
     RING = 4, /* steps of dz in shared memory: the last, this one and those on their way */
-    AHEAD = RING - 2,
-    REDUCE_THREADS = 256,
-    REDUCE_ROWS = REDUCE_THREADS / 32
+    AHEAD = RING - 2
 };
 
 /* What follows from the number of channels. */
@@ -50,7 +42,6 @@ template <int C> struct width {
         DW = 3 * STEPS * TILES * 4, /* accumulator registers a lane of dW */
         SUMS = DW + 16, /* and of G */
         PARTIAL = PARTS * SUMS * 32, /* floats a block stores: [part of the channels][register][lane] */
-        G_SUMS = C * 2 * 16, /* [channel][time of the step: odd, even][slot] */
         BLOCKS_A_SM = C == 64   ? 1
                       : C == 32 ? 3
                       : C == 16 ? 4
@@ -259,7 +250,7 @@ __global__ void __launch_bounds__(width<C>::THREADS, width<C>::BLOCKS_A_SM)
             };
         for (int m = first - 1; m < first + AHEAD; m++)
             fetch(m);
-        stem_stage<T, PIXELS, W::THREADS>(p, pixel0, first, last - first + 3, shared.walk.staged);
+        stem_stage<T, PIXELS>(p, pixel0, first, last - first + 3, W::THREADS, shared.walk.staged);
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
         auto masked = [&](int pixel) {
@@ -343,76 +334,27 @@ __global__ void __launch_bounds__(width<C>::THREADS, width<C>::BLOCKS_A_SM)
     }
 }
 
-struct gradient_target {
-    float *weight, *bias, *gamma, *beta, *down_weight;
-    const float *unscale;
-    bool accumulate;
-};
-
-__device__ __forceinline__ void put(float *out, double value, const gradient_target &target)
-{
-    if (out)
-        *out = (float)(value * (target.unscale ? *target.unscale : 1.0f)) + (target.accumulate ? *out : 0.0f);
-}
-
 /* Block (part, register): adds the 32 lanes' sums over the blocks of `backward`, writes down's gradient or G. */
 template <int C>
-__global__ void __launch_bounds__(REDUCE_THREADS)
-    reduce(const float *partial, int blocks, double *g_sums, gradient_target target)
+__global__ void __launch_bounds__(STEM_REDUCE_THREADS)
+    reduce(const float *partial, int blocks, double *g_sums, float *down_weight, stem_gradients target)
 {
     using W = width<C>;
-    __shared__ double part[REDUCE_ROWS][32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part_c = blockIdx.x / W::SUMS, r = blockIdx.x % W::SUMS;
-    double s = 0.0;
-    for (int b = warp; b < blocks; b += REDUCE_ROWS)
-        s += partial[(int64_t)b * W::PARTIAL + blockIdx.x * 32 + lane];
-    part[warp][lane] = s;
-    __syncthreads();
-    if (warp > 0)
+    const int part_c = blockIdx.x / W::SUMS, r = blockIdx.x % W::SUMS;
+    double s;
+    if (!stem_reduce(partial + blockIdx.x * 32, W::PARTIAL, blocks, s))
         return;
-    for (int w = 1; w < REDUCE_ROWS; w++)
-        s += part[w][lane];
-    const int g = lane / 4, q = lane % 4, i = r % 4, c0 = 8 * W::TILES * part_c;
+    const int g = threadIdx.x / 4, q = threadIdx.x % 4, i = r % 4, c0 = 8 * W::TILES * part_c;
     if (r < W::DW) {
         const int j = r / (W::DW / 3), o = 16 * (r / (4 * W::TILES) % W::STEPS) + g + 8 * (i / 2),
                   c = c0 + 8 * (r / 4 % W::TILES) + 2 * q + i % 2;
         if (o < C)
-            put(target.down_weight ? target.down_weight + (o * C + c) * 3 + j : nullptr, s, target);
+            stem_put(down_weight ? down_weight + (o * C + c) * 3 + j : nullptr, s, target);
     } else {
-        const int even = (r - W::DW) / 8, mask = (r - W::DW) / 4 % 2, c = c0 + g + 8 * (i / 2), slot = 2 * q + i % 2;
+        const int even = (r - W::DW) / 8, mask = (r - W::DW) / 4 % 2, c = c0 + g + 8 * (i / 2);
         if (i / 2 < W::TILES)
-            g_sums[(c * 2 + even) * 16 + 8 * mask + slot] = s;
+            g_sums[stem_g_at(c, even, mask, 2 * q + i % 2)] = s;
     }
-}
-
-/* One warp: the closed form above, a channel a lane. */
-template <typename T>
-__global__ void finish(const double *g_sums, const stem_state *state, const float *weight, const float *weight_scale,
-                       const float *down_weight_scale, const float *gamma, gradient_target target)
-{
-    const int c = threadIdx.x;
-    const double *odd = g_sums + c * 32, *even = odd + 16;
-    /* dv came through down's scaled weights, w and what the state holds are of the stem's scaled ones. */
-    const double by = stem_scale(weight_scale), down_by = stem_scale(down_weight_scale),
-                 sum = (odd[8 + 7] + even[8]) / down_by;
-    const double invstd = state->invstd[c], factor = gamma[c] * invstd * by;
-    double w[STEM_WINDOW], centred[STEM_WINDOW], dgamma = 0.0;
-    for (int i = 0; i < STEM_WINDOW; i++) {
-        const int slot = i < STEM_TAPS ? i : i + 1;
-        w[i] = flim_round<T>(weight[c * STEM_WINDOW + i] * (float)by);
-        centred[i] = (odd[slot] + even[slot + 1]) / down_by - sum * state->mean[i];
-        dgamma += invstd * w[i] * centred[i];
-    }
-    for (int i = 0; i < STEM_WINDOW; i++) {
-        double s = 0.0;
-        for (int j = 0; j < STEM_WINDOW; j++)
-            s += state->cov[i * STEM_WINDOW + j] * w[j];
-        put(target.weight ? target.weight + c * STEM_WINDOW + i : nullptr, factor * (centred[i] - dgamma * invstd * s),
-            target);
-    }
-    put(target.gamma ? target.gamma + c : nullptr, dgamma, target);
-    put(target.beta ? target.beta + c : nullptr, sum, target);
-    put(target.bias ? target.bias + c : nullptr, 0.0, target);
 }
 
 template <typename T, int C>
@@ -422,23 +364,21 @@ cudaError_t run(const flim_conv_problem *problem, const flim_conv_arguments *a, 
     const bool norm = problem->dz_form == FLIM_INPUT_NORM_ON_LOAD;
     const auto kernel = norm ? backward<T, C, true> : backward<T, C, false>;
     const stem_geometry p = stem_make_geometry(problem, a, W::PIXELS, problem->in[0] / 2 + 1);
-    const int grid = stem_grid(p, C, kernel, W::THREADS, card);
+    const int grid = stem_grid(p, STEM_BLOCKS / C, 1, kernel, W::THREADS, card);
     const flim_conv_stem *stem = &a->stem;
     const stem_state *state = static_cast<const stem_state *>(stem->state);
     double *g_sums = static_cast<double *>(a->scratch);
-    float *partial = reinterpret_cast<float *>(g_sums + W::G_SUMS);
-    const gradient_target target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta,
-                                    a->master,     a->unscale,  a->accumulate};
+    float *partial = reinterpret_cast<float *>(g_sums + C * STEM_G);
+    const stem_gradients target = {stem->dweight, stem->dbias, stem->dgamma, stem->dbeta, a->unscale, a->accumulate};
     kernel<<<grid, W::THREADS, 0, stream>>>(p, state, stem->weight, stem->weight_scale, stem->down_weight, a->weight_scale,
                                             static_cast<const T *>(a->y), norm ? a->dz_norm : flim_conv_dz_norm{}, partial);
-    reduce<C><<<W::PARTS * W::SUMS, REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, target);
-    finish<T><<<1, C, 0, stream>>>(g_sums, state, stem->weight, stem->weight_scale, a->weight_scale, stem->gamma, target);
-    return cudaGetLastError();
+    reduce<C><<<W::PARTS * W::SUMS, STEM_REDUCE_THREADS, 0, stream>>>(partial, grid, g_sums, a->master, target);
+    return stem_finish(problem, a, g_sums, target, stream);
 }
 
 template <int C> size_t scratch_bytes()
 {
-    return sizeof(double) * width<C>::G_SUMS + sizeof(float) * width<C>::PARTIAL * (size_t)(STEM_BLOCKS / C);
+    return sizeof(double) * C * STEM_G + sizeof(float) * width<C>::PARTIAL * (size_t)(STEM_BLOCKS / C);
 }
 
 } // namespace

@@ -260,7 +260,7 @@ int spans(const flim_conv_problem *s)
 
 fold_arguments make_fold(const flim_conv_problem *problem, const flim_conv_stem *s)
 {
-    return {problem->c,
+    return {problem->k,
             s->weight,
             s->weight_scale,
             s->bias,
@@ -273,7 +273,7 @@ fold_arguments make_fold(const flim_conv_problem *problem, const flim_conv_stem 
             static_cast<stem_state *>(s->state)};
 }
 
-template <typename T, int C>
+template <typename T>
 void launch(const flim_conv_problem *problem, const flim_conv_arguments *a, const stem_geometry &p, cudaStream_t stream)
 {
     const int across = pixel_blocks(problem, a->n), along = spans(problem);
@@ -287,6 +287,7 @@ void launch(const flim_conv_problem *problem, const flim_conv_arguments *a, cons
 } // namespace
 
 static_assert(STEM_MAX_T <= 65535 * SPAN, "time spans are blocks in y");
+static_assert((int)FLIM_STEM_MOST_CHANNELS <= (int)FINISH_THREADS, "finish has a thread per channel");
 
 size_t flim_stem_state_bytes(void)
 {
@@ -301,12 +302,12 @@ size_t stem_statistics_scratch(const flim_conv_problem *s)
 cudaError_t stem_statistics(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
     const stem_geometry p = stem_make_geometry(problem, arguments, THREADS, problem->in[0]);
-    STEM_DISPATCH(problem, (launch<T, C>(problem, arguments, p, stream)));
+    STEM_BY_TYPE(problem, (launch<T>(problem, arguments, p, stream)));
     return cudaGetLastError();
 }
 
 cudaError_t stem_running(const flim_conv_problem *problem, const flim_conv_arguments *arguments, cudaStream_t stream)
 {
-    running<<<1, (unsigned)problem->c, 0, stream>>>(make_fold(problem, &arguments->stem));
+    running<<<1, (unsigned)problem->k, 0, stream>>>(make_fold(problem, &arguments->stem));
     return cudaGetLastError();
 }

@@ -13,7 +13,7 @@ enum {
     FIRST_RUN = 50000 /* microseconds */,
     SAMPLES_POINT = 2048,
     SAMPLES_WEIGHT = 192,
-    MOST_SAMPLES = FLIM_STEM_NORM_AT + 384,
+    MOST_SAMPLES = FLIM_STEM_NORM_AT + FLIM_STEM_NORM,
     STEM_CELLS = 2 /* that a check of the stem takes: its reference recomputes each activation many times */
 };
 
@@ -81,11 +81,17 @@ static flim_status take_weights(flim_conv_trial *t, flim_error *err)
     return FLIM_OK;
 }
 
+/* Sums over the output that are handed out. */
+static bool gives_sums(const flim_conv_problem *p)
+{
+    return p->sums && !flim_stem_is_alone(p);
+}
+
 static flim_status take_norms(flim_conv_trial *t, flim_error *err)
 {
     const flim_conv_problem *p = t->problem;
     flim_conv_arguments *a = &t->arguments;
-    if (p->sums) {
+    if (gives_sums(p)) {
         FLIM_TRY(take_doubles(t, 2 * (p->op == FLIM_CONV_DATA ? p->c : p->k), &a->sums, err));
     }
     if (p->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD) {
@@ -122,13 +128,13 @@ static flim_status take_stem(flim_conv_trial *t, flim_error *err)
     FLIM_TRY_CUDA(cudaMemsetAsync(mask, 1, (size_t)(pixels / 2), t->device->stream));
     FLIM_TRY_CUDA(cudaMemsetAsync(mask + pixels / 2, 0, (size_t)(pixels - pixels / 2), t->device->stream));
     s->mask = (const uint8_t *)mask;
-    FLIM_TRY(take_floats(t, p->c * FLIM_STEM_WINDOW, 21, &s->weight, err));
-    FLIM_TRY(take_floats(t, p->c, 22, &s->bias, err));
-    FLIM_TRY(take_floats(t, p->c, 23, &s->gamma, err));
-    FLIM_TRY(take_floats(t, p->c, 24, &s->beta, err));
-    FLIM_TRY(take_floats(t, p->c, 25, &s->running_mean, err));
-    FLIM_TRY(take_floats(t, p->c, 0, &s->running_var, err));
-    for (int c = 0; c < p->c; c++) {
+    FLIM_TRY(take_floats(t, p->k * FLIM_STEM_WINDOW, 21, &s->weight, err));
+    FLIM_TRY(take_floats(t, p->k, 22, &s->bias, err));
+    FLIM_TRY(take_floats(t, p->k, 23, &s->gamma, err));
+    FLIM_TRY(take_floats(t, p->k, 24, &s->beta, err));
+    FLIM_TRY(take_floats(t, p->k, 25, &s->running_mean, err));
+    FLIM_TRY(take_floats(t, p->k, 0, &s->running_var, err));
+    for (int c = 0; c < p->k; c++) {
         FLIM_TRY_CUDA(cudaMemcpyAsync(s->running_var + c, &one, sizeof one, cudaMemcpyHostToDevice, t->device->stream));
     }
     FLIM_TRY(take_floats(t, (int64_t)flim_stem_state_bytes() / 4, 0, &s->state, err));
@@ -137,10 +143,10 @@ static flim_status take_stem(flim_conv_trial *t, flim_error *err)
         FLIM_TRY(take_floats(t, p->k, 27, &t->arguments.bias, err));
         FLIM_TRY(take_doubles(t, 2 * p->k, &t->arguments.sums, err));
         FLIM_TRY(take(t, p->type, flim_conv_y_elements(p), 0, &t->arguments.dz_norm.z, err));
-        FLIM_TRY(take_floats(t, p->c * FLIM_STEM_WINDOW, 0, &s->dweight, err));
-        FLIM_TRY(take_floats(t, p->c, 0, &s->dbias, err));
-        FLIM_TRY(take_floats(t, p->c, 0, &s->dgamma, err));
-        FLIM_TRY(take_floats(t, p->c, 0, &s->dbeta, err));
+        FLIM_TRY(take_floats(t, p->k * FLIM_STEM_WINDOW, 0, &s->dweight, err));
+        FLIM_TRY(take_floats(t, p->k, 0, &s->dbias, err));
+        FLIM_TRY(take_floats(t, p->k, 0, &s->dgamma, err));
+        FLIM_TRY(take_floats(t, p->k, 0, &s->dbeta, err));
     }
     return FLIM_OK;
 }
@@ -270,7 +276,7 @@ static flim_status poison(flim_conv_trial *t, const output *out, flim_error *err
                                       2 * (size_t)(p->op == FLIM_CONV_DATA ? p->c : p->k) * sizeof(double), stream));
     }
     if (s->dweight) {
-        const size_t row = (size_t)p->c * sizeof(float);
+        const size_t row = (size_t)p->k * sizeof(float);
         FLIM_TRY_CUDA(cudaMemsetAsync(s->dweight, 0xff, FLIM_STEM_WINDOW * row, stream));
         FLIM_TRY_CUDA(cudaMemsetAsync(s->dbias, 0xff, row, stream));
         FLIM_TRY_CUDA(cudaMemsetAsync(s->dgamma, 0xff, row, stream));
@@ -337,7 +343,7 @@ flim_status flim_conv_trial_check(flim_conv_trial *t, const flim_conv_choice *c,
     const int64_t n = p->stem && p->n > STEM_CELLS ? STEM_CELLS : p->n;
     const output out = output_of(t, c, n);
     const flim_launch launch = {t->launch.stream, out.type, t->launch.processors};
-    const int sums = p->sums ? 2 * (p->op == FLIM_CONV_DATA ? p->c : p->k) : 0;
+    const int sums = gives_sums(p) ? 2 * (p->op == FLIM_CONV_DATA ? p->c : p->k) : 0;
     flim_conv_groups groups = {.n = 1, .size = {p->op == FLIM_CONV_WEIGHT ? SAMPLES_WEIGHT : SAMPLES_POINT}};
     FLIM_TRY(poison(t, &out, err));
     t->arguments.n = n;

@@ -118,27 +118,45 @@ static bool gathers_sums(const flim_schedule *s, int u, const flim_card *card)
     return s->train && may_be_fused(unit) && !(s->unfused[u] & 1u << FLIM_CONV_FORWARD) && flim_conv_gathers(&problem, card);
 }
 
-/* Unit d and the one that it reads have conv_stem.h's shapes. */
-static bool is_stem_pair(const flim_schedule *s, int d, const flim_card *card)
+/* Unit d alone reads what may be conv_stem.h's stem. */
+static bool reads_stem(const flim_schedule *s, int d)
 {
     static const int kernel[3] = {7, 1, 1}, stride[3] = {1, 1, 1}, pad[3] = {3, 0, 0};
     const flim_network *net = s->net;
     const flim_unit *down = &net->unit[d], *stem = down->input >= 0 ? &net->unit[down->input] : NULL;
-    if (!stem || s->no_stem || s->unfused[d] || stem->input >= 0 || net->channels != 2 || !is_simple(net, down->input) ||
-        stem->transposed || down->transposed || readers_of(net, down->input) != 1 || s->unit[d].fusion != FLIM_FUSION_NONE ||
-        down->skip >= 0 || !down->bn[0]) {
+    if (!stem || s->no_stem || stem->input >= 0 || net->channels != 2 || !is_simple(net, down->input) || stem->transposed ||
+        down->transposed || readers_of(net, down->input) != 1) {
         return false;
     }
     const flim_conv_problem first = fused_forward(s, down->input);
+    return flim_conv_has_shape(&first, kernel, stride, pad);
+}
+
+/* Its kernel and the stem's are one. */
+static bool is_stem_pair(const flim_schedule *s, int d, const flim_card *card)
+{
+    const flim_unit *down = &s->net->unit[d];
     flim_conv_problem problem = fused_forward(s, d);
     problem.stem = true;
-    return flim_conv_has_shape(&first, kernel, stride, pad) && flim_stem_supported(&problem, card->capability);
+    return reads_stem(s, d) && !s->unfused[d] && s->unit[d].fusion == FLIM_FUSION_NONE && down->skip < 0 && down->bn[0] &&
+           flim_stem_supported(&problem, card->capability);
+}
+
+/* What unit d reads is computed by the stem's kernels alone; d's data gradient is as large as the stem's output. */
+static bool is_stem_alone(const flim_schedule *s, int d, const flim_card *card)
+{
+    if (!reads_stem(s, d) || s->unfused[s->net->unit[d].input] || flim_fusion_compact_dx(&s->net->unit[d])) {
+        return false;
+    }
+    flim_conv_problem problem = fused_forward(s, s->net->unit[d].input);
+    problem.stem = true;
+    return flim_stem_supported(&problem, card->capability);
 }
 
 static void find_stem(flim_schedule *s, const flim_card *card)
 {
     const flim_network *net = s->net;
-    int down = -1;
+    int down = -1, reader = -1;
     for (int k = 0; k < net->n_heads; k++) {
         if (net->head[k].kind == FLIM_HEAD_DENSE) { /* it reads the prepared input, which a stem wants in a form of its own */
             return;
@@ -146,13 +164,16 @@ static void find_stem(flim_schedule *s, const flim_card *card)
     }
     for (int d = 1; d < net->n_units; d++) {
         down = is_stem_pair(s, d, card) ? d : down;
+        reader = down == d || is_stem_alone(s, d, card) ? d : reader;
     }
-    for (int u = 0; down >= 0 && u < net->n_units; u++) { /* its input has a form of its own: nobody else may want it */
-        if (net->unit[u].input < 0 && u != net->unit[down].input) {
+    for (int u = 0; reader >= 0 && u < net->n_units; u++) { /* its input has a form of its own: nobody else may want it */
+        if (net->unit[u].input < 0 && u != net->unit[reader].input) {
             return;
         }
     }
-    if (down >= 0) {
+    if (down < 0 && reader >= 0) {
+        s->unit[net->unit[reader].input].fusion = FLIM_FUSION_STEM_ALONE;
+    } else if (down >= 0) {
         const int stem = net->unit[down].input;
         s->unit[stem].fusion = FLIM_FUSION_STEM;
         s->unit[stem].partner = down;
@@ -196,7 +217,8 @@ static bool weight_applies(const flim_schedule *s, int u)
     const flim_schedule_unit *su = &s->unit[u];
     return s->train && su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient &&
            !(s->unfused[u] & 1u << FLIM_CONV_WEIGHT) && flim_schedule_stem_of(s, u) < 0 && su->unit->input >= 0 &&
-           is_simple(s->net, su->unit->input) && !su->unit->transposed;
+           is_simple(s->net, su->unit->input) && !su->unit->transposed &&
+           s->unit[su->unit->input].fusion != FLIM_FUSION_STEM_ALONE; /* which has no z */
 }
 
 void flim_fusion_find_outputs(flim_schedule *s)
@@ -217,7 +239,8 @@ void flim_fusion_find_outputs(flim_schedule *s)
         if (all_apply && conv_readers > 0 && su->fusion == FLIM_FUSION_NONE) {
             su->fusion = FLIM_FUSION_ON_LOAD;
         }
-        if (s->train && is_simple(s->net, u) && conv_readers == 1 && skip_readers <= 1) {
+        if (s->train && is_simple(s->net, u) && conv_readers == 1 && skip_readers <= 1 &&
+            su->fusion != FLIM_FUSION_STEM_ALONE) {
             su->gradient_from = from;
         }
     }
@@ -242,12 +265,13 @@ static bool read_outside(const flim_schedule *s, int u, bool z)
     return false;
 }
 
-/* Which z are recomputed: in the blocks asked for those that no other block reads.  Not in the last block, whose backward
- * pass follows at once, and not the stem's kernel, which keeps one z that others read. */
+/* Which z are recomputed (of the stem alone y): in the blocks asked for those that no other block reads.  Not in the last block, whose
+ * backward pass follows at once, and not by the kernel of stem and down, which keeps one z that others read. */
 static bool recomputes_z(const flim_schedule *s, int u, uint32_t blocks)
 {
+    const int stem = flim_schedule_stem_of(s, u);
     return s->train && blocks >> s->net->unit[u].block & 1u && s->net->unit[u].block < s->n_blocks - 1 &&
-           s->unit[u].fusion != FLIM_FUSION_STEM && flim_schedule_stem_of(s, u) < 0 && !read_outside(s, u, true);
+           s->unit[u].fusion != FLIM_FUSION_STEM && (stem < 0 || stem == u) && !read_outside(s, u, true);
 }
 
 /* Which y the pass that sums their gradient could write again (if there is such a pass): those that only weight gradients

@@ -4,7 +4,8 @@
  *   - a unit without activation whose only reader adds it as a skip (the 1x1x1 skips) is fused into its reader
  *   (FLIM_FUSION_SKIP);
  *   - readers apply BatchNorm and activation as they load z, if all can (FLIM_FUSION_ON_LOAD);
- *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM).
+ *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM); if that has the stem alone, it
+ *   has y and no z (FLIM_FUSION_STEM_ALONE).
  * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
  * before it needs (gradient_from), so that both need no pass of their own.  Of other convolutions those hand over the sums forward for
  * which the table of algorithms has one that gathers them (conv_choice.h).

@@ -54,7 +54,7 @@ static void lay_unit(flim_cuda_program *p, flim_schedule *schedule, int u, curso
     if (fused) { /* the kernel adds the bias */
         su->norm.bias = NULL;
     }
-    if (fused || su->gathers) {
+    if ((fused && su->fusion != FLIM_FUSION_STEM_ALONE) || su->gathers) {
         su->conv_sums = take(c, 2 * su->k * (int64_t)sizeof(double));
     }
     if (flim_schedule_stem_of(schedule, u) >= 0) {

@@ -227,15 +227,17 @@ static void describe(const flim_cuda_program *p, const flim_operation *op, flim_
                  [FLIM_OP_STEM_FORWARD] = {"and stem, forward", FLIM_WORK_FORWARD},
                  [FLIM_OP_STEM_BACKWARD] = {"and stem, backward", FLIM_WORK_WEIGHT_GRADIENT}};
     const flim_schedule_unit *su = &p->train.unit[op->unit];
-    const bool convolution = op->kind == FLIM_OP_CONV || op->kind == FLIM_OP_WEIGHT || op->kind == FLIM_OP_DATA;
-    out->work = kinds[op->kind].work;
-    snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[op->kind].name,
-             op->recomputed ? ", recomputed" : "");
+    const flim_operation_kind kind = su->fusion != FLIM_FUSION_STEM_ALONE ? op->kind
+                                     : op->kind == FLIM_OP_STEM_FORWARD   ? FLIM_OP_CONV
+                                                                          : FLIM_OP_WEIGHT;
+    const bool convolution = kind == FLIM_OP_CONV || kind == FLIM_OP_WEIGHT || kind == FLIM_OP_DATA;
+    out->work = kinds[kind].work;
+    snprintf(out->name, sizeof out->name, "%s %s%s", su->unit->conv, kinds[kind].name, op->recomputed ? ", recomputed" : "");
     snprintf(out->how, sizeof out->how, "%s", op->conv ? op->conv->engine : "custom");
     out->operations = convolution ? 2.0 * macs(su->unit, p->train.batch) : 0.0;
-    if (op->kind == FLIM_OP_STEM_FORWARD || op->kind == FLIM_OP_STEM_BACKWARD) {
+    if (kind == FLIM_OP_STEM_FORWARD || kind == FLIM_OP_STEM_BACKWARD) {
         const double stem = macs(p->train.unit[su->partner].unit, p->train.batch), down = macs(su->unit, p->train.batch);
-        out->operations = 2.0 * (op->kind == FLIM_OP_STEM_FORWARD ? stem + down : stem + 2.0 * down);
+        out->operations = 2.0 * (kind == FLIM_OP_STEM_FORWARD ? stem + down : stem + 2.0 * down);
     }
 }
 

@@ -28,8 +28,8 @@ typedef enum flim_operation_kind {
     FLIM_OP_GRAD_APPLY, /* dz, and dv or the fused skip's dz */
     FLIM_OP_WEIGHT, /* dw */
     FLIM_OP_DATA, /* dx; or, with z of the input unit, du of that unit and the sums of its BatchNorm */
-    FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the unit that reads it */
-    FLIM_OP_STEM_BACKWARD /* parameter gradients of both */
+    FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the unit that reads it; of the stem alone: its y */
+    FLIM_OP_STEM_BACKWARD /* parameter gradients of both, or of the stem alone */
 } flim_operation_kind;
 
 /* Slots of an operation's operands. */
@@ -92,7 +92,8 @@ typedef enum flim_fusion {
     FLIM_FUSION_NONE, /* y is stored */
     FLIM_FUSION_SKIP, /* partner, the only reader, adds it and applies its BatchNorm to z */
     FLIM_FUSION_ON_LOAD, /* readers apply BatchNorm and activation as they load z */
-    FLIM_FUSION_STEM /* partner, the only reader, is computed by the same kernel: none of this unit's tensors is stored */
+    FLIM_FUSION_STEM, /* partner, the only reader, is computed by the same kernel: none of this unit's tensors is stored */
+    FLIM_FUSION_STEM_ALONE /* y is stored, and nothing else: the stem's kernels apply BatchNorm, forward and backward */
 } flim_fusion;
 
 typedef enum flim_recompute_state {
@@ -161,11 +162,13 @@ static inline void *flim_schedule_at(const flim_schedule *schedule, void *arena,
     return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + schedule->arena.buffer[buffer].offset;
 }
 
-/* The stem that unit u's kernel computes along, or -1. */
+/* The stem that unit u's kernel computes: what u reads, or u itself if it is the stem alone; or -1. */
 static inline int flim_schedule_stem_of(const flim_schedule *schedule, int u)
 {
     const int partner = schedule->unit[u].partner;
-    return partner >= 0 && schedule->unit[partner].fusion == FLIM_FUSION_STEM ? partner : -1;
+    return schedule->unit[u].fusion == FLIM_FUSION_STEM_ALONE                   ? u
+           : partner >= 0 && schedule->unit[partner].fusion == FLIM_FUSION_STEM ? partner
+                                                                                : -1;
 }
 
 #endif

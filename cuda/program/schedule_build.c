@@ -125,7 +125,7 @@ static void add_input(flim_schedule *s)
     const int64_t size = flim_storage_size(s->type), voxels = s->batch * flim_volume(net->in);
     int64_t bytes = voxels * flim_storage_channels(net->channels) * size;
     for (int u = 0; u < net->n_units; u++) {
-        if (s->unit[u].fusion == FLIM_FUSION_STEM) { /* its kernel takes signal and masks as they are */
+        if (flim_schedule_stem_of(s, u) >= 0) { /* its kernel takes signal and masks as they are */
             s->mask_offset = (voxels * size + 255) / 256 * 256;
             bytes = s->mask_offset + s->batch * net->in[1] * net->in[2];
         }
@@ -147,7 +147,12 @@ static void add_tensors_of(flim_schedule *s, int u)
     const int64_t cell = s->batch * flim_storage_size(s->type), z = cell * flim_volume(unit->conv_out) * su->k;
     const bool on_load = flim_fusion_gradient_on_load(s, u);
     const flim_buffer_use saved = s->train ? FLIM_USE_SAVED : FLIM_USE_TRANSIENT;
-    add_tensor(s, su->recompute == FLIM_Z_RECOMPUTED ? FLIM_USE_TRANSIENT : saved, FLIM_BUFFER_Z, u, z);
+    const flim_buffer_use of_conv = su->recompute == FLIM_Z_RECOMPUTED ? FLIM_USE_TRANSIENT : saved;
+    if (su->fusion == FLIM_FUSION_STEM_ALONE) {
+        add_tensor(s, of_conv, FLIM_BUFFER_Y, u, z);
+        return;
+    }
+    add_tensor(s, of_conv, FLIM_BUFFER_Z, u, z);
     if (su->fusion == FLIM_FUSION_NONE) {
         const bool recomputed = su->recompute == FLIM_Y_RECOMPUTED || flim_fusion_recomputes_y(s, u);
         add_tensor(s, recomputed ? FLIM_USE_TRANSIENT : saved, FLIM_BUFFER_Y, u, cell * flim_volume(unit->out) * su->k);

@@ -66,7 +66,8 @@ static int output_of(const flim_schedule *s, int u, flim_input_form form)
 
 static void add_conv(flim_schedule *s, int u, bool recomputed)
 {
-    const int z = s->unit[u].buffer[FLIM_BUFFER_Z];
+    const bool alone = s->unit[u].fusion == FLIM_FUSION_STEM_ALONE; /* with its BatchNorm and activation */
+    const int out = s->unit[u].buffer[alone ? FLIM_BUFFER_Y : FLIM_BUFFER_Z];
     if (flim_schedule_stem_of(s, u) >= 0) {
         add_operation(s, FLIM_OP_STEM_FORWARD, u);
         op_reads(s, FLIM_IN_X, s->input);
@@ -78,9 +79,9 @@ static void add_conv(flim_schedule *s, int u, bool recomputed)
     }
     last_operation(s)->recomputed = recomputed;
     if (recomputed) {
-        op_recomputes(s, FLIM_OUT, z);
+        op_recomputes(s, FLIM_OUT, out);
     } else {
-        op_writes(s, FLIM_OUT, z);
+        op_writes(s, FLIM_OUT, out);
     }
     op_convolves(s, u, FLIM_CONV_FORWARD);
 }
@@ -119,6 +120,9 @@ static void add_forward(flim_schedule *s)
             continue;
         }
         add_conv(s, u, false);
+        if (s->unit[u].fusion == FLIM_FUSION_STEM_ALONE) {
+            continue;
+        }
         add_operation(s, FLIM_OP_NORM, u);
         op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
         if (s->unit[u].fusion == FLIM_FUSION_NONE) {
@@ -241,7 +245,9 @@ static void add_stem_backward(flim_schedule *s, int u)
 {
     add_operation(s, FLIM_OP_STEM_BACKWARD, u);
     op_reads(s, FLIM_IN_X, s->input);
-    if (flim_fusion_gradient_on_load(s, u)) {
+    if (s->unit[u].fusion == FLIM_FUSION_STEM_ALONE) {
+        op_reads_gradients(s, u);
+    } else if (flim_fusion_gradient_on_load(s, u)) {
         last_operation(s)->input_form = FLIM_INPUT_NORM_ON_LOAD;
         op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
         op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
@@ -285,6 +291,10 @@ static void add_recomputed(flim_schedule *s, int block)
 static void add_backward_of(flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
+    if (su->fusion == FLIM_FUSION_STEM_ALONE) {
+        add_stem_backward(s, u);
+        return;
+    }
     if (su->fusion != FLIM_FUSION_SKIP && su->gradient_from < 0) {
         add_gradient_sums(s, u);
     }

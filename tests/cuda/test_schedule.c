@@ -249,11 +249,14 @@ static void check_gradient_apply(model *m, const flim_operation *o)
 
 static void check_stem_backward(model *m, const flim_operation *o)
 {
-    const int stem = m->s->net->unit[o->unit].input;
-    const bool on_load = o->input_form == FLIM_INPUT_NORM_ON_LOAD;
+    const bool alone = m->s->net->unit[o->unit].input < 0, on_load = o->input_form == FLIM_INPUT_NORM_ON_LOAD;
+    const int stem = alone ? o->unit : m->s->net->unit[o->unit].input;
     expect(m, is_output(m, o->in[FLIM_IN_X], m->s->net->unit[stem].input, FLIM_INPUT_PLAIN), "no input", NONE);
-    expect(m, m->coefficients[o->unit], "no sums yet", NONE);
-    if (on_load) {
+    expect(m, alone || m->coefficients[o->unit], "no sums yet", NONE);
+    if (alone) { /* no dz: its kernel applies activation and BatchNorm to the gradient of y */
+        check_gradients(m, o);
+        expect(m, !on_load && o->in[FLIM_IN_GRADIENT] != NONE, "no gradient of y as it is", NONE);
+    } else if (on_load) {
         check_gradients(m, o);
         expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, o->unit), "no z", NONE);
         expect(m, o->in[FLIM_IN_GRADIENT] != NONE && m->through[o->in[FLIM_IN_GRADIENT]], "no du", NONE);
@@ -300,8 +303,10 @@ static void check_operands(model *m, const flim_operation *o)
     const int u = o->unit, input = net->unit[u].input;
     switch (o->kind) {
     case FLIM_OP_STEM_FORWARD:
-        expect(m, is_output(m, o->in[FLIM_IN_X], net->unit[input].input, FLIM_INPUT_PLAIN), "not the network's input", NONE);
-        expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_Z, u), "no z", NONE);
+        expect(m, is_output(m, o->in[FLIM_IN_X], input < 0 ? input : net->unit[input].input, FLIM_INPUT_PLAIN),
+               "not the network's input", NONE);
+        expect(m, is(m, o->out[FLIM_OUT], input < 0 ? FLIM_BUFFER_Y : FLIM_BUFFER_Z, u), "no z, or no y of the stem alone",
+               NONE);
         check_convolution(m, o);
         break;
     case FLIM_OP_CONV:
@@ -360,7 +365,7 @@ static void run_operation(model *m, const flim_operation *o)
     if (o->scratch != NONE && !m->wrong[0]) {
         writes(m, o->scratch);
     }
-    if (o->kind == FLIM_OP_STEM_FORWARD) {
+    if (o->kind == FLIM_OP_STEM_FORWARD && m->s->net->unit[o->unit].input >= 0) {
         m->affine[m->s->net->unit[o->unit].input] = true;
     }
 }
@@ -666,7 +671,7 @@ static void every_operation_finds_what_it_reads(void **state)
     static const struct {
         int width, size[3];
         int64_t batch;
-    } cases[] = {{4, {8, 3, 3}, 1}, {28, {33, 5, 4}, 3}, {32, {133, 3, 21}, 1}, {32, {16, 9, 9}, 6}};
+    } cases[] = {{4, {8, 3, 3}, 1}, {28, {33, 5, 4}, 3}, {32, {133, 3, 21}, 1}, {32, {16, 9, 9}, 6}, {72, {17, 9, 5}, 2}};
     static const struct {
         const char *name;
         ref_build_network *build;
@@ -829,6 +834,67 @@ static void the_largest_tensor_is_foretold(void **state)
     assert_true(stems >= 10);
 }
 
+/* ---- the stem alone ------------------------------------------------------------------------------------------------------ */
+
+/* How often unit u has an operation of a kind, recomputed or not. */
+static int count_kind(const flim_schedule *s, int u, flim_operation_kind kind, bool recomputed)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_operations; i++) {
+        n += s->operation[i].unit == u && s->operation[i].kind == kind && s->operation[i].recomputed == recomputed;
+    }
+    return n;
+}
+
+/* Of wide networks the stem's y is all that is stored of it; nothing else passes over it than its kernels and its reader's. */
+static void the_stem_of_wide_networks_stands_alone(void **state)
+{
+    (void)state;
+    static flim_schedule s, again, without;
+    static const struct {
+        int width;
+        const char *card;
+        flim_precision precision;
+        bool alone;
+    } cases[] = {{72, "h100", FLIM_PRECISION_TF32, true},   {128, "l4", FLIM_PRECISION_BF16, true},
+                 {256, "h100", FLIM_PRECISION_FP16, true},  {512, "h100", FLIM_PRECISION_TF32, true},
+                 {64, "h100", FLIM_PRECISION_TF32, false},  {76, "h100", FLIM_PRECISION_TF32, false},
+                 {520, "h100", FLIM_PRECISION_TF32, false}, {128, "h100", FLIM_PRECISION_FP32, false},
+                 {128, "t4", FLIM_PRECISION_FP16, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        flim_error err = {0};
+        flim_network net;
+        flim_device *device = describe(cases[i].card);
+        assert_int_equal(flim_network_build(&net, cases[i].width, 2, 33, 5, 5, &err), FLIM_OK);
+        for (int train = 0; train < 2; train++) {
+            build(&s, device, &net, cases[i].precision, train == 1, 3, (flim_recompute_set){0}, 0, NULL);
+            build(&without, device, &net, cases[i].precision, train == 1, 3, (flim_recompute_set){0}, 0, "fused_stem");
+            const flim_schedule_unit *stem = &s.unit[0];
+            assert_true((stem->fusion == FLIM_FUSION_STEM_ALONE) == cases[i].alone);
+            assert_true(without.unit[0].fusion == FLIM_FUSION_NONE);
+            if (!cases[i].alone) {
+                continue;
+            }
+            for (int k = 0; k < FLIM_UNIT_BUFFERS; k++) {
+                assert_true((stem->buffer[k] != NONE) == (k == FLIM_BUFFER_Y));
+            }
+            assert_int_equal(count_kind(&s, 0, FLIM_OP_STEM_FORWARD, false), 1);
+            assert_int_equal(count_kind(&s, 0, FLIM_OP_STEM_BACKWARD, false), train);
+            for (int kind = 0; kind <= FLIM_OP_STEM_BACKWARD; kind++) {
+                assert_true(kind == FLIM_OP_STEM_FORWARD || kind == FLIM_OP_STEM_BACKWARD ||
+                            count_kind(&s, 0, (flim_operation_kind)kind, false) == 0);
+            }
+            assert_true(!train || s.arena.bytes < without.arena.bytes);
+        }
+        if (cases[i].alone) { /* y is written again for the weight gradient of its reader */
+            build(&again, device, &net, cases[i].precision, true, 3, (flim_recompute_set){.blocks = 1}, 0, NULL);
+            assert_int_equal(count_kind(&again, 0, FLIM_OP_STEM_FORWARD, true), 1);
+            assert_true(again.arena.buffer[again.unit[0].buffer[FLIM_BUFFER_Y]].use == FLIM_USE_TRANSIENT);
+        }
+        flim_device_close(device);
+    }
+}
+
 /* Sums over a tensor are cut into blocks by the card's multiprocessors: none would be another order of sums, and no room for them. */
 static void a_program_knows_the_multiprocessors(void **state)
 {
@@ -890,7 +956,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_finds_what_it_reads), cmocka_unit_test(the_largest_tensor_is_foretold),
-        cmocka_unit_test(blocks_come_in_whole_waves), cmocka_unit_test(a_program_knows_the_multiprocessors)};
+        cmocka_unit_test(the_stem_of_wide_networks_stands_alone), cmocka_unit_test(blocks_come_in_whole_waves),
+        cmocka_unit_test(a_program_knows_the_multiprocessors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

@@ -163,6 +163,10 @@ static const block_case blocks[] = {
     {"fused-stem-field", 2, {10, 21, 21}, false, 1, {FIRST(32)}},
     {"fused-stem-batch1", 1, {17, 5, 5}, false, 0, {FIRST(32)}},
     {"fused-stem-eval", 3, {17, 5, 5}, true, 0, {FIRST(32)}},
+    {"stem-alone", 3, {17, 5, 5}, false, 0, {FIRST(72)}},
+    {"stem-alone-even", 2, {16, 6, 3}, false, 0, {FIRST(128)}},
+    {"stem-alone-batch1", 1, {17, 5, 5}, false, 0, {FIRST(72)}},
+    {"stem-alone-eval", 3, {17, 5, 5}, true, 0, {FIRST(72)}},
     {"fused-block1", 3, {17, 5, 5}, false, 2, {BLOCK1(32)}},
     {"fused-block1-even", 4, {12, 4, 9}, false, 2, {BLOCK1(32)}},
     {"fused-block1-field", 2, {8, 21, 21}, false, 3, {BLOCK1(32)}},
@@ -443,7 +447,7 @@ static bool stored(const scene *s, int unit, ref_tensor what)
     return s->in.tensor[unit][what].device != NULL;
 }
 
-/* One tap of one channel of unit u: the comparison of its z fails, or, where that is not stored, of a z that follows; and
+/* One tap of one channel of unit u: the comparison of its z fails, or, where that is not stored, of its y or of a z that follows; and
  * that of dx, or of the dv into which a kernel made it. */
 static void demand_failure(scene *s, uint32_t seed, int64_t n, int u)
 {
@@ -466,7 +470,7 @@ static void demand_failure(scene *s, uint32_t seed, int64_t n, int u)
     const bool gradient_fails = walk_mutated(s, seed, n, t, element, bound);
     bool forward = s->in.tensor[u][REF_Z].failed;
     for (int r = u; r < s->net.n_units && !stored(s, u, REF_Z); r++) {
-        forward = forward || s->in.tensor[r][REF_Z].failed;
+        forward = forward || s->in.tensor[r][REF_Z].failed || s->in.tensor[r][REF_Y].failed;
     }
     if (!forward) {
         fail_msg("%s: one tap of %s changed in the reference, and z still passes", s->name, unit->conv);

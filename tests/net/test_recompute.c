@@ -150,7 +150,8 @@ static void recomputation_changes_no_bit(void **state)
     (void)state;
     flim_network net;
     /* width, depth, classes, T, H, W */
-    static const int sizes[][6] = {{4, 1, 2, 9, 5, 5}, {8, 1, 3, 33, 9, 7}, {32, 1, 2, 16, 6, 6}, {12, 2, 2, 16, 6, 6}};
+    static const int sizes[][6] = {
+        {4, 1, 2, 9, 5, 5}, {8, 1, 3, 33, 9, 7}, {32, 1, 2, 16, 6, 6}, {12, 2, 2, 16, 6, 6}, {72, 1, 2, 9, 5, 5}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const int *s = sizes[i];
         assert_int_equal(flim_network_build_sized(&net, (flim_model_size){s[0], s[1]}, s[2], s[3], s[4], s[5], NULL),

@@ -1,10 +1,10 @@
 /* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
  *
- *   conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | wgrad | conv3x3x3 | fp32]...
+ *   conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | stem_alone | wgrad | conv3x3x3 | fp32]...
  *                   check and time where neither is named, all kernels where none is; small = a check without large problems,
  *                   as compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
- * --card cuts the work of stem, wgrad and conv3x3x3 as for a card with less shared memory and multiprocessors: 101376,58 is an
+ * --card cuts the work of stem, stem_alone, wgrad and conv3x3x3 as for a card with less shared memory and multiprocessors: 101376,58 is an
  * L4, 166912,108 an A100.
  *
  * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances
@@ -16,6 +16,8 @@
 
 bool check_stem(bool small);
 void time_stem(void);
+bool check_stem_alone(bool small);
+void time_stem_alone(void);
 bool check_wgrad(bool small);
 void time_wgrad(void);
 bool check_conv3x3x3(bool small);
@@ -38,6 +40,7 @@ const struct {
     void (*time)();
     int capability; /* least */
 } kernels[] = {{"stem", check_stem, time_stem, 80},
+               {"stem_alone", check_stem_alone, time_stem_alone, 80},
                {"wgrad", check_wgrad, time_wgrad, 80},
                {"conv3x3x3", check_conv3x3x3, time_conv3x3x3, 80},
                {"fp32", check_fp32, [] { time_fp32(false); }, 75}};
@@ -62,8 +65,8 @@ int main(int argc, char **argv)
             if (strcmp(argv[i], k.name) == 0)
                 named = known = true;
         if (!known) {
-            fprintf(stderr, "usage: conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | wgrad | "
-                            "conv3x3x3 | fp32]...\n");
+            fprintf(stderr, "usage: conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | stem_alone | "
+                            "wgrad | conv3x3x3 | fp32]...\n");
             return 2;
         }
     }
