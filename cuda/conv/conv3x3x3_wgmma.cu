@@ -229,21 +229,6 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
         float out[R][3 * BLOCK] = {}; /* [BLOCK j + 4 tile + i]: at t - 1, t, t + 1 */
 #pragma unroll 1
         for (int t = s.t0 - 1; t <= s.t1; t++) {
-            const int64_t offset = (int64_t)(t - 1) * hw;
-            lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
-            auto fetch = [&](int r) {
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const int64_t source = (pixel[r][i] + offset) * CO + LANE * q;
-                    z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
-                    if (pixel[r][i] >= 0) {
-                        z4[r % 2][i] = *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + source);
-                        if (a.epilogue.add)
-                            d4[r % 2][i] =
-                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + source);
-                    }
-                }
-            };
             if (t >= s.first && t <= s.last) {
                 flim_barrier_wait(PROLOGUE ? at.ready(x.place) : at.there(x.place), x.parity);
                 uint64_t rows[R], b = flim_wgmma_descriptor(at.weights, 128, 256);
@@ -256,9 +241,9 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     flim_hold(out[r]); /* their moves stand before the fence */
+                flim_wgmma_fence();
 #pragma unroll 1
                 for (int dy = 0; dy < 3; dy++) {
-                    flim_wgmma_fence();
 #pragma unroll
                     for (int step = 0; step < 3 * F::HALVES; step++)
 #pragma unroll
@@ -273,16 +258,15 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 flim_wgmma_commit();
                 if (p.turns)
                     flim_barrier_pass(TURN + (group == GROUPS - 1 ? 0 : group + 1), 2 * GROUP);
-                if (EPILOGUE && t >= s.t0 && t < s.t1 && q == 0) {
+                if (EPILOGUE && t > s.t0 && q == 0) {
+                    const int64_t offset = (int64_t)(t - 1) * hw;
 #pragma unroll
                     for (int r = 0; r < R; r++)
 #pragma unroll
                         for (int i = 0; i < 2; i++)
                             if (pixel[r][i] >= 0)
-                                prefetch_operands(a.epilogue, (pixel[r][i] + offset + hw) * 2 * CO);
+                                prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * CO);
                 }
-                if (EPILOGUE && t > s.t0)
-                    fetch(0);
                 flim_wgmma_wait<0>();
 #pragma unroll
                 for (int r = 0; r < R; r++)
@@ -290,40 +274,53 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 if (lane == 0)
                     flim_barrier_arrive(at.read(x.place));
                 x.step(p.ring);
-            } else if (EPILOGUE && t > s.t0) {
-                fetch(0);
             }
             if (t > s.t0) {
+                const int64_t offset = (int64_t)(t - 1) * hw;
+                lane_vector z4[2][2], d4[2][2]; /* for r and r + 1: loads stand before the stores, which might alias */
+                auto fetch = [&](int r) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int64_t source = (pixel[r][i] + offset) * CO + LANE * q;
+                        z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
+                        if (pixel[r][i] >= 0) {
+                            z4[r % 2][i] =
+                                *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + source);
+                            if (a.epilogue.add)
+                                d4[r % 2][i] =
+                                    *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + source);
+                        }
+                    }
+                };
+                if (EPILOGUE)
+                    fetch(0);
 #pragma unroll
                 for (int r = 0; r < R; r++) {
                     if (EPILOGUE && r + 1 < R)
                         fetch(r + 1);
-                    lane_vector packed[2];
 #pragma unroll
-                    for (int k = 0; k < PAIRS; k++) /* each pair's constants are loaded once for both pixels */
+                    for (int i = 0; i < 2; i++) {
+                        if (pixel[r][i] < 0)
+                            continue;
+                        const int64_t to = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
+                        lane_vector packed;
+                        uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
+                        const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
+                                       *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
 #pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            uint32_t *word = reinterpret_cast<uint32_t *>(&packed[i]) + k;
-                            const uint32_t z = reinterpret_cast<const uint32_t *>(&z4[r % 2][i])[k],
-                                           d = reinterpret_cast<const uint32_t *>(&d4[r % 2][i])[k];
+                        for (int k = 0; k < PAIRS; k++) {
                             const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
-                            if (!(SUMS || EPILOGUE))
-                                *word = flim_pack<T>(first, second);
-                            else if (pixel[r][i] < 0)
-                                continue;
-                            else if (EPILOGUE)
-                                *word = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, z, d, add_by,
-                                                                sum + 2 * k, product + 2 * k);
+                            if (EPILOGUE)
+                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
+                                                                  add_by, sum + 2 * k, product + 2 * k);
+                            else if (SUMS)
+                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
+                                                                product + 2 * k);
                             else
-                                *word = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
-                                                              product + 2 * k);
+                                word[k] = flim_pack<T>(first, second);
                         }
-#pragma unroll
-                    for (int i = 0; i < 2; i++)
-                        if (pixel[r][i] >= 0) {
-                            const int64_t to = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
-                            *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + to) = packed[i];
-                        }
+                        *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + to) = packed;
+                    }
                 }
             }
 #pragma unroll

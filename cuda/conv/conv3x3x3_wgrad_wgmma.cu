@@ -271,9 +271,9 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
                     rows[r] = flim_wgmma_rows<F::ROW>(at.x + x.place * at.x_bytes + tap[r], between[r]);
                     flim_hold(sum[r]);
                 }
+                flim_wgmma_fence();
 #pragma unroll 1
                 for (int i = 0; i < p.inner; i++) {
-                    flim_wgmma_fence();
 #pragma unroll
                     for (int r = 0; r < COUNT; r++) {
                         flim_wgmma<T, 1>(sum[r], rows[r], columns);
