@@ -159,35 +159,41 @@ __device__ __forceinline__ void fill_constants(const kernel_arguments &a, float 
     }
 }
 
-/* Pair number k of an output's channels, through the epilogue: z and the gradient to add as stored, its two sums from the pair's on. */
-template <typename T, int CM>
-__device__ __forceinline__ uint32_t pair_of_gradient(const float *constants, int k, float first, float second,
-                                                     uint32_t z_word, uint32_t d_word, float add_by, float *sum,
-                                                     float *product)
+/* Constants of a pair of an output's channels, or (float4) of two pairs: number k of array `which` in shared memory. */
+template <int CM, typename V> __device__ __forceinline__ V constants_of(const float *constants, int which, int k)
 {
-    const float2 z = flim_unpack<T>(z_word), d = flim_unpack<T>(d_word);
-    const float2 scale = reinterpret_cast<const float2 *>(constants + 3 * CM)[k];
-    const float2 shift = reinterpret_cast<const float2 *>(constants + 4 * CM)[k];
-    const float2 mean = reinterpret_cast<const float2 *>(constants + 5 * CM)[k];
-    const float lo = fmaf(d.x, add_by, first) * (z.x * scale.x + shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
-    const float hi = fmaf(d.y, add_by, second) * (z.y * scale.y + shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
+    return reinterpret_cast<const V *>(constants + which * CM)[k];
+}
+
+/* What the epilogue needs of a pair. */
+struct pair_epilogue {
+    float2 scale, shift, mean;
+};
+
+/* A pair through the epilogue: z and the gradient to add as stored, its two sums from sum[0] and product[0] on. */
+template <typename T, bool ADD>
+__device__ __forceinline__ uint32_t pair_of_gradient(const pair_epilogue &c, float first, float second, uint32_t z_word,
+                                                     uint32_t d_word, float add_by, float *sum, float *product)
+{
+    const float2 z = flim_unpack<T>(z_word), d = ADD ? flim_unpack<T>(d_word) : make_float2(0.0f, 0.0f);
+    const float a = ADD ? fmaf(d.x, add_by, first) : first, b = ADD ? fmaf(d.y, add_by, second) : second;
+    const float lo = a * (z.x * c.scale.x + c.shift.x > 0.0f ? 1.0f : FLIM_SLOPE);
+    const float hi = b * (z.y * c.scale.y + c.shift.y > 0.0f ? 1.0f : FLIM_SLOPE);
     const uint32_t word = flim_pack<T>(lo, hi);
     const float2 du = flim_unpack<T>(word);
     sum[0] += du.x;
     sum[1] += du.y;
-    product[0] += du.x * (z.x - mean.x);
-    product[1] += du.y * (z.y - mean.y);
+    product[0] += du.x * (z.x - c.mean.x);
+    product[1] += du.y * (z.y - c.mean.y);
     return word;
 }
 
 /* The same forward: with its bias. */
-template <typename T, int CM>
-__device__ __forceinline__ uint32_t pair_of_output(const float *constants, int k, float first, float second, float *sum,
+template <typename T>
+__device__ __forceinline__ uint32_t pair_of_output(float2 bias, float2 about, float first, float second, float *sum,
                                                    float *product)
 {
-    const float2 bias = reinterpret_cast<const float2 *>(constants)[k];
     const uint32_t word = flim_pack<T>(first + bias.x, second + bias.y);
-    const float2 about = reinterpret_cast<const float2 *>(constants + CONSTANTS * CM)[k];
     const float2 v = flim_unpack<T>(word);
     const float lo = v.x - about.x, hi = v.y - about.y;
     sum[0] += lo;
@@ -418,14 +424,18 @@ __global__ void __launch_bounds__(32 * cut<CO, R>::WARPS, cut<CO, R>::BLOCKS_A_S
                                            *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
 #pragma unroll
                             for (int k = 0; k < PAIRS; k++)
-                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, out[0][r][k][2 * i],
-                                                                  out[0][r][k][2 * i + 1], zw[k], dw[k], add_by, sum + 2 * k,
-                                                                  product + 2 * k);
+                                word[k] = pair_of_gradient<T, true>({constants_of<CM, float2>(constants, 3, PAIRS * q + k),
+                                                                     constants_of<CM, float2>(constants, 4, PAIRS * q + k),
+                                                                     constants_of<CM, float2>(constants, 5, PAIRS * q + k)},
+                                                                    out[0][r][k][2 * i], out[0][r][k][2 * i + 1], zw[k],
+                                                                    dw[k], add_by, sum + 2 * k, product + 2 * k);
                         } else {
 #pragma unroll
                             for (int k = 0; k < PAIRS; k++)
-                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, out[0][r][k][2 * i],
-                                                                out[0][r][k][2 * i + 1], sum + 2 * k, product + 2 * k);
+                                word[k] = pair_of_output<T>(constants_of<CM, float2>(constants, 0, PAIRS * q + k),
+                                                            constants_of<CM, float2>(constants, CONSTANTS, PAIRS * q + k),
+                                                            out[0][r][k][2 * i], out[0][r][k][2 * i + 1], sum + 2 * k,
+                                                            product + 2 * k);
                         }
                         *reinterpret_cast<lane_vector *>(static_cast<T *>(a.out) + at) = packed;
                     }

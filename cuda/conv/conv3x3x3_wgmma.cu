@@ -199,16 +199,17 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const plan &
 }
 
 /* Products and outputs of warpgroup `group`.  SUMS: of the output, if a.partial wants them; with an epilogue always. */
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
 __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &p, const layout &at, const float *constants,
                                          float *free, int group, int64_t from, int64_t end)
 {
     using F = form<CI, CO>;
     constexpr int LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BLOCK = F::BLOCK, CM = F::CM, ROW = F::ROW;
+    constexpr bool TWO = !PROLOGUE; /* one load brings two pairs' constants: with a prologue registers lack */
     using lane_vector = typename lane_words<PAIRS>::type;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4, hw = a.h * a.w;
     const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO, out_channels = F::MASTER ? CO : a.out_channels;
-    const float add_by = EPILOGUE && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
+    const float add_by = ADD && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
     if (p.turns && group == GROUPS - 1)
         flim_barrier_pass(TURN, 2 * GROUP);
     float sum[LANE] = {}, product[LANE] = {};
@@ -282,11 +283,12 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         const int64_t source = (pixel[r][i] + offset) * CO + LANE * q;
-                        z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
+                        if (ADD) /* without it, constants of the loop are spilled */
+                            z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
                         if (pixel[r][i] >= 0) {
                             z4[r % 2][i] =
                                 *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.z) + source);
-                            if (a.epilogue.add)
+                            if (ADD)
                                 d4[r % 2][i] =
                                     *reinterpret_cast<const lane_vector *>(static_cast<const T *>(a.epilogue.add) + source);
                         }
@@ -307,15 +309,27 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                         uint32_t *word = reinterpret_cast<uint32_t *>(&packed);
                         const uint32_t *zw = reinterpret_cast<const uint32_t *>(&z4[r % 2][i]),
                                        *dw = reinterpret_cast<const uint32_t *>(&d4[r % 2][i]);
+                        float4 two[3] = {};
 #pragma unroll
                         for (int k = 0; k < PAIRS; k++) {
+                            const int at_pair = PAIRS * q + k;
+                            float2 c[3];
+#pragma unroll
+                            for (int j = 0; j < (EPILOGUE ? 3 : SUMS ? 2 : 0); j++) {
+                                const int which = EPILOGUE ? 3 + j : j * CONSTANTS;
+                                if (!TWO)
+                                    c[j] = constants_of<CM, float2>(constants, which, at_pair);
+                                else if (k % 2 == 0)
+                                    two[j] = constants_of<CM, float4>(constants, which, at_pair / 2);
+                                if (TWO)
+                                    c[j] = k % 2 == 0 ? make_float2(two[j].x, two[j].y) : make_float2(two[j].z, two[j].w);
+                            }
                             const float first = out[r][4 * k + 2 * i], second = out[r][4 * k + 2 * i + 1];
                             if (EPILOGUE)
-                                word[k] = pair_of_gradient<T, CM>(constants, PAIRS * q + k, first, second, zw[k], dw[k],
-                                                                  add_by, sum + 2 * k, product + 2 * k);
+                                word[k] = pair_of_gradient<T, ADD>({c[0], c[1], c[2]}, first, second, zw[k], dw[k], add_by,
+                                                                   sum + 2 * k, product + 2 * k);
                             else if (SUMS)
-                                word[k] = pair_of_output<T, CM>(constants, PAIRS * q + k, first, second, sum + 2 * k,
-                                                                product + 2 * k);
+                                word[k] = pair_of_output<T>(c[0], c[1], first, second, sum + 2 * k, product + 2 * k);
                             else
                                 word[k] = flim_pack<T>(first, second);
                         }
@@ -338,7 +352,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 }
 
 /* Grid (share, blocks of output channels). */
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
 __global__ void __launch_bounds__(THREADS, 1)
     conv3x3x3_wgmma(const __grid_constant__ CUtensorMap map, const kernel_arguments a, const plan p)
 {
@@ -383,18 +397,18 @@ __global__ void __launch_bounds__(THREADS, 1)
         fill_weights<T, CI, CO>(a, weight_scale, first_out, reinterpret_cast<T *>(base));
         flim_fence_proxy();
         flim_barrier(MULTIPLYING, GROUPS * GROUP);
-        multiply<T, CI, CO, PROLOGUE, EPILOGUE, SUMS>(a, p, at, constants, reinterpret_cast<float *>(slices), group, from,
-                                                      end);
+        multiply<T, CI, CO, PROLOGUE, EPILOGUE, ADD, SUMS>(a, p, at, constants, reinterpret_cast<float *>(slices), group,
+                                                           from, end);
     }
 #else
     __trap();
 #endif
 }
 
-template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool SUMS>
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
 cudaError_t start_kernel(const CUtensorMap &map, const kernel_arguments &a, const plan &p, dim3 grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE, SUMS>;
+    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE, ADD, SUMS>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -408,14 +422,16 @@ cudaError_t start_form(const CUtensorMap &map, const kernel_arguments &a, const 
 {
     constexpr bool MASTER = form<CI, CO>::MASTER;
     cudaError_t error;
-    if (MASTER && s->epilogue)
-        error = start_kernel<T, CI, CO, false, MASTER, true>(map, a, p, grid, stream);
+    if (MASTER && s->epilogue && s->add)
+        error = start_kernel<T, CI, CO, false, MASTER, MASTER, true>(map, a, p, grid, stream);
+    else if (MASTER && s->epilogue)
+        error = start_kernel<T, CI, CO, false, MASTER, false, true>(map, a, p, grid, stream);
     else if (MASTER && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
-        error = start_kernel<T, CI, CO, MASTER, false, true>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, MASTER, false, false, true>(map, a, p, grid, stream);
     else if (MASTER || s->sums)
-        error = start_kernel<T, CI, CO, false, false, true>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, false, true>(map, a, p, grid, stream);
     else
-        error = start_kernel<T, CI, CO, false, false, MASTER>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, false, MASTER>(map, a, p, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
     add_sums<SUMS_THREADS><<<dim3(2 * CO, grid.y), SUMS_THREADS, 0, stream>>>(a.partial, (int)grid.x, sums);
