@@ -28,9 +28,11 @@ int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card
     for (int first = 1; first >= 0; first--) {
         for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
             const flim_conv_algorithm *a = flim_conv_algorithms[i];
+            if (!a->supported(problem, card) || (options->without && strcmp(options->without, a->name) == 0)) {
+                continue;
+            }
             const bool guess = options->benchmark || !a->guess || a->guess(problem, card);
-            if (guess == (first == 1) && a->supported(problem, card) &&
-                !(options->without && strcmp(options->without, a->name) == 0)) {
+            if (guess == (first == 1)) {
                 out[n++] = a;
             }
         }

@@ -37,7 +37,8 @@ typedef struct flim_conv_algorithm {
     bool flipped; /* reads arguments->w flipped (flim_k_flip) */
     bool fp32_gradient; /* WEIGHT: writes arguments->master, else arguments->w */
     bool (*supported)(const flim_conv_problem *problem, const flim_card *card);
-    /* If candidates are not timed (deterministic runs): whether it is tried before those of which this is false; NULL = always. */
+    /* If candidates are not timed (deterministic runs): whether it is tried for a supported problem before those of which this is false;
+     * NULL = always. */
     bool (*guess)(const flim_conv_problem *problem, const flim_card *card);
     /* A supported FORWARD problem with sums, on weights as stored, is best computed so, and not by another algorithm with a pass over y
      * after it; NULL = never. */
