@@ -234,7 +234,8 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
     }
 }
 
-/* The products of COUNT sets of rows from `first` on, and their sums into `partial`. */
+/* The products of COUNT sets of rows from `first` on, and their sums into `partial`.  Each step's products end before its slices are
+ * given back. */
 template <typename T, int BLOCK, bool PROLOGUE, int COUNT>
 __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout &at, int first, int64_t from, int64_t end)
 {
@@ -282,7 +283,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
                     columns += F::ROW;
                 }
                 flim_wgmma_commit();
-                flim_wgmma_wait<0>(); /* the other warpgroups' products keep the tensor cores busy */
+                flim_wgmma_wait<0>(); /* the other warpgroups' keep the tensor cores busy meanwhile */
 #pragma unroll
                 for (int r = 0; r < COUNT; r++)
                     flim_hold(sum[r]);

@@ -6,8 +6,12 @@ cudaError_t flim_tensor_map(CUtensorMap *map, flim_storage type, const void *at,
 {
     void *encode = nullptr;
     cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
+#else
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+#endif
     if (error != cudaSuccess)
         return error;
     if (found != cudaDriverEntryPointSuccess)
