@@ -1,8 +1,8 @@
-/* What weight gradients of 3x3x3 convolutions share: each block stores its sums, and a second kernel adds the blocks' in fixed order,
- * so that equal inputs give equal bits.
+/* What weight gradients share: each block stores its sums, and a second kernel adds the blocks' in fixed order, so that equal inputs give
+ * equal bits.
  *
- * For: conv3x3x3_wgrad.cu and conv3x3x3_wgrad_wgmma.cu (all of it: blocks of 32 x 32 channels, C by K "pairs"), and
- *      conv3x3x3_narrow.cu (the second kernel).
+ * For: conv3x3x3_wgrad.cu (all of it: blocks of 32 x 32 channels, C by K "pairs"), conv3x3x3_wgrad_wgmma.cu (the form of problems, the
+ *      second kernel), conv3x3x3_narrow.cu and conv1x1x1_wgrad.cu (the second kernel).
  */
 #ifndef FLIM_CUDA_CONV_WGRAD_CUH
 #define FLIM_CUDA_CONV_WGRAD_CUH
