@@ -12,15 +12,13 @@ namespace flim_conv3x3x3
 {
 
 enum {
-    GROUP = 128, /* threads of a warpgroup */
-    GROUPS = 3, /* that multiply */
-    THREADS = (GROUPS + 1) * GROUP,
-    ACTIVATING = 96, /* threads of the last warpgroup that apply the activation */
+    GROUP = FLIM_TMA_GROUP,
+    GROUPS = FLIM_TMA_GROUPS,
     MOST_RING = 4,
     TURN = 1, /* named barriers TURN + warpgroup: its turn */
-    MULTIPLYING = TURN + GROUPS, /* named barrier of all that multiply */
-    BARRIER_BYTES = 3 * MOST_RING * 8 /* of a slice: come, read, ready */
+    MULTIPLYING = TURN + GROUPS /* named barrier of all that multiply */
 };
+using ring_barriers = flim_ring_barriers<MOST_RING, true>;
 
 /* What follows from the numbers of input channels, and of output channels that a block does. */
 template <int CI, int CO> struct form {
@@ -75,11 +73,11 @@ template <int CI, int CO> bool find_plan(const flim_conv_problem *s, int limit, 
     p->units = (rows_all + p->rows - 1) / p->rows;
     const int reach = F::SLOTS + 2 * p->pitch + 2, staged = (p->rows + 2) * p->pitch, line = FLIM_TMA_LINE / F::ROW;
     p->slots = ((reach > staged ? reach : staged) + line - 1) / line * line;
-    const int rest = limit - FLIM_TMA_LINE - F::WEIGHT_BYTES - F::CONSTANT_BYTES - BARRIER_BYTES;
+    const int rest = limit - FLIM_TMA_LINE - F::WEIGHT_BYTES - F::CONSTANT_BYTES - ring_barriers::BYTES;
     p->ring = rest / (p->slots * F::ROW);
     p->ring = p->ring < MOST_RING ? p->ring : MOST_RING;
     p->shared_bytes = limit - rest + p->ring * p->slots * F::ROW;
-    return p->ring >= 2 && staged <= flim_slot_share<CI, ACTIVATING>::MOST;
+    return p->ring >= 2 && staged <= flim_slot_share<CI, FLIM_TMA_ACTIVATING>::MOST;
 }
 
 inline bool find_plan(const flim_conv_problem *s, int from, int limit, plan *p)

@@ -62,19 +62,8 @@ __device__ __forceinline__ void fill_weights(const kernel_arguments &a, float we
 
 /* Where all is in shared memory. */
 struct layout {
-    uint32_t weights, slices, slice_bytes, barriers;
-    __device__ __forceinline__ uint32_t there(int place) const
-    {
-        return barriers + 8 * place;
-    }
-    __device__ __forceinline__ uint32_t read(int place) const
-    {
-        return barriers + 8 * (MOST_RING + place);
-    }
-    __device__ __forceinline__ uint32_t ready(int place) const
-    {
-        return barriers + 8 * (2 * MOST_RING + place);
-    }
+    uint32_t weights, slices, slice_bytes;
+    ring_barriers ring;
 };
 
 /* A walk along t on one piece of the column: outputs at t0 .. t1 - 1, slices from one before to one after, if there are such. */
@@ -106,11 +95,11 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const pl
     while (next_segment(a, &from, end, &s)) {
         const place top = place_of(p, s.unit * p.rows - 1);
         for (int t = s.first; t <= s.last; t++) {
-            flim_barrier_wait(at.read(x.place), x.parity ^ 1);
-            flim_barrier_expect(at.there(x.place), (uint32_t)(p.rows + 2) * row_bytes);
+            flim_barrier_wait(at.ring.read(x.place), x.parity ^ 1);
+            flim_barrier_expect(at.ring.there(x.place), (uint32_t)(p.rows + 2) * row_bytes);
             int corner[5] = {0, -1, top.y, t, top.cell};
             for (int row = 0; row < p.rows + 2; row++) {
-                flim_copy_box(at.slices + x.place * at.slice_bytes + row * row_bytes, map, corner, at.there(x.place));
+                flim_copy_box(at.slices + x.place * at.slice_bytes + row * row_bytes, map, corner, at.ring.there(x.place));
                 if (++corner[2] == a.h) {
                     corner[2] = -1;
                     corner[4]++;
@@ -125,7 +114,7 @@ template <typename T, int CI>
 __device__ __forceinline__ void activate(const kernel_arguments &a, const plan &p, const layout &at, char *slices,
                                          int64_t from, int64_t end, int thread)
 {
-    using S = flim_slot_share<CI, ACTIVATING>;
+    using S = flim_slot_share<CI, FLIM_TMA_ACTIVATING>;
     float scale[8], shift[8];
     S::constants(a.prologue.scale, thread, scale);
     S::constants(a.prologue.shift, thread, shift);
@@ -140,10 +129,10 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const plan &
                 mine |= 1ull << i;
         }
         for (int t = s.first; t <= s.last; t++) {
-            flim_barrier_wait(at.there(x.place), x.parity);
+            flim_barrier_wait(at.ring.there(x.place), x.parity);
             S::template activate<T, 6>(slices + x.place * at.slice_bytes, thread, mine, scale, shift);
             flim_fence_proxy();
-            flim_barrier_arrive(at.ready(x.place));
+            flim_barrier_arrive(at.ring.ready(x.place));
             x.step(p.ring);
         }
     }
@@ -182,7 +171,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll 1
         for (int t = s.t0 - 1; t <= s.t1; t++) {
             if (t >= s.first && t <= s.last) {
-                flim_barrier_wait(PROLOGUE ? at.ready(x.place) : at.there(x.place), x.parity);
+                flim_barrier_wait(PROLOGUE ? at.ring.ready(x.place) : at.ring.there(x.place), x.parity);
                 uint64_t rows[R], b = flim_wgmma_descriptor(at.weights, 128, 256);
 #pragma unroll
                 for (int r = 0; r < R; r++)
@@ -224,7 +213,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 for (int r = 0; r < R; r++)
                     flim_hold(out[r]);
                 if (lane == 0)
-                    flim_barrier_arrive(at.read(x.place));
+                    flim_barrier_arrive(at.ring.read(x.place));
                 x.step(p.ring);
             }
             if (t > s.t0) {
@@ -304,33 +293,29 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 
 /* Grid (share, blocks of output channels). */
 template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
     conv3x3x3_wgmma(const __grid_constant__ CUtensorMap map, const kernel_arguments a, const plan p)
 {
 #if FLIM_HOPPER
     using F = form<CI, CO>;
     extern __shared__ char memory[];
-    char *base = memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
+    char *base = flim_tma_memory(memory);
     layout at;
     at.slice_bytes = (uint32_t)(p.slots * F::ROW);
     char *slices = base + F::WEIGHT_BYTES;
     float *constants = reinterpret_cast<float *>(slices + p.ring * at.slice_bytes);
     at.weights = flim_shared(base);
     at.slices = flim_shared(slices);
-    at.barriers = flim_shared(constants) + F::CONSTANT_BYTES;
+    at.ring.at = flim_shared(constants) + F::CONSTANT_BYTES;
     const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
     const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO;
     const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
 
-    for (int i = tid; i < p.ring * (int)at.slice_bytes / 16; i += THREADS) /* slots that no copy reaches stay zero */
+    for (int i = tid; i < p.ring * (int)at.slice_bytes / 16; i += FLIM_TMA_THREADS) /* slots that no copy reaches stay zero */
         reinterpret_cast<uint4 *>(slices)[i] = make_uint4(0, 0, 0, 0);
     fill_constants<CI, CO, F::CM, false, EPILOGUE>(a, weight_scale, first_out, constants);
     if (tid == 0)
-        for (int i = 0; i < MOST_RING; i++) {
-            flim_barrier_init(at.there(i), 1);
-            flim_barrier_init(at.read(i), GROUPS * 4);
-            flim_barrier_init(at.ready(i), ACTIVATING);
-        }
+        at.ring.init();
     flim_fence_proxy();
     __syncthreads();
 
@@ -341,8 +326,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         const int thread = tid - GROUPS * GROUP;
         if (thread == 0)
             order_copies<CI>(a, p, at, &map, from, end);
-        else if (PROLOGUE && thread >= GROUP - ACTIVATING)
-            activate<T, CI>(a, p, at, slices, from, end, thread - (GROUP - ACTIVATING));
+        else if (PROLOGUE && thread >= GROUP - FLIM_TMA_ACTIVATING)
+            activate<T, CI>(a, p, at, slices, from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
     } else {
         flim_registers_up<registers<PROLOGUE>>();
         fill_weights<T, CI, CO>(a, weight_scale, first_out, reinterpret_cast<T *>(base));
@@ -363,7 +348,7 @@ cudaError_t start_kernel(const CUtensorMap &map, const kernel_arguments &a, cons
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<grid, THREADS, p.shared_bytes, stream>>>(map, a, p);
+    kernel<<<grid, FLIM_TMA_THREADS, p.shared_bytes, stream>>>(map, a, p);
     return cudaGetLastError();
 }
 

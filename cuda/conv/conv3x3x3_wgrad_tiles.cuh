@@ -13,15 +13,14 @@ namespace flim_wgrad_tiles
 {
 
 enum {
-    GROUP = 128, /* threads of a warpgroup */
-    GROUPS = 3, /* that multiply */
-    THREADS = (GROUPS + 1) * GROUP,
-    ACTIVATING = 96, /* threads of the last warpgroup that apply the activation */
+    GROUP = FLIM_TMA_GROUP,
+    GROUPS = FLIM_TMA_GROUPS,
     TAPS = 27,
     SPACE = 9, /* taps in y and x */
-    MOST_RING = 12,
-    BARRIER_BYTES = 5 * MOST_RING * 8 /* of either ring's slices: come, read; of x's: ready */
+    MOST_RING = 12
 };
+using z_barriers = flim_ring_barriers<MOST_RING, false>;
+using x_barriers = flim_ring_barriers<MOST_RING, true>;
 
 /* What depends on the channels of a block. */
 template <int BLOCK> struct form {
@@ -90,10 +89,11 @@ template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int li
         p.x_slots = most > p.x_slots ? most : p.x_slots;
     }
     p.x_slots = round_up(p.x_slots, 16);
-    if (p.x_slots > flim_slot_share<BLOCK, ACTIVATING>::MOST || stride * (p.pitch - 1) + 1 > 256 ||
+    if (p.x_slots > flim_slot_share<BLOCK, FLIM_TMA_ACTIVATING>::MOST || stride * (p.pitch - 1) + 1 > 256 ||
         stride * (p.x_rows - 1) + 1 > 256 || p.z_rows > 256)
         return false; /* a box's sides are at most 256 */
-    const int64_t rest = limit - FLIM_TMA_LINE - BARRIER_BYTES, z = p.z_slots * F::ROW, x = p.x_slots * F::ROW;
+    const int64_t rest = limit - FLIM_TMA_LINE - z_barriers::BYTES - x_barriers::BYTES, z = p.z_slots * F::ROW,
+                  x = p.x_slots * F::ROW;
     p.z_ring = 4;
     p.x_ring = 2;
     if ((p.z_ring + 2) * z + p.x_ring * x > rest)

@@ -77,27 +77,8 @@ __device__ __forceinline__ bool next_segment(const kernel_arguments &a, int64_t 
 struct layout {
     uint32_t z, x; /* slices */
     uint32_t z_bytes, x_bytes; /* of one */
-    uint32_t barriers;
-    __device__ __forceinline__ uint32_t z_there(int place) const
-    {
-        return barriers + 8 * place;
-    }
-    __device__ __forceinline__ uint32_t z_read(int place) const
-    {
-        return barriers + 8 * (MOST_RING + place);
-    }
-    __device__ __forceinline__ uint32_t x_there(int place) const
-    {
-        return barriers + 8 * (2 * MOST_RING + place);
-    }
-    __device__ __forceinline__ uint32_t x_read(int place) const
-    {
-        return barriers + 8 * (3 * MOST_RING + place);
-    }
-    __device__ __forceinline__ uint32_t x_ready(int place) const
-    {
-        return barriers + 8 * (4 * MOST_RING + place);
-    }
+    z_barriers z_ring;
+    x_barriers x_ring;
 };
 
 /* One thread orders all copies of the block. */
@@ -117,25 +98,25 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
         const int c0 = pair % a.blocks_c * BLOCK, k0 = pair / a.blocks_c * BLOCK;
         auto copy_z = [&](int t) {
             const bool twice = z.place < 2;
-            flim_barrier_wait(at.z_read(z.place), z.parity ^ 1);
-            flim_barrier_expect(at.z_there(z.place), twice ? 2 * z_box : z_box);
+            flim_barrier_wait(at.z_ring.read(z.place), z.parity ^ 1);
+            flim_barrier_expect(at.z_ring.there(z.place), twice ? 2 * z_box : z_box);
             const int corner[5] = {k0, 0, s.row, t, s.cell};
-            flim_copy_box(at.z + z.place * at.z_bytes, z_map, corner, at.z_there(z.place));
+            flim_copy_box(at.z + z.place * at.z_bytes, z_map, corner, at.z_ring.there(z.place));
             if (twice)
-                flim_copy_box(at.z + (p.z_ring + z.place) * at.z_bytes, z_map, corner, at.z_there(z.place));
+                flim_copy_box(at.z + (p.z_ring + z.place) * at.z_bytes, z_map, corner, at.z_ring.there(z.place));
             z.step(p.z_ring);
         };
         copy_z(s.t0 - 1);
         copy_z(s.t0);
         for (int t = s.t0; t < s.t1; t++) {
             copy_z(t + 1);
-            flim_barrier_wait(at.x_read(x.place), x.parity ^ 1);
-            flim_barrier_expect(at.x_there(x.place), planes * x_box);
+            flim_barrier_wait(at.x_ring.read(x.place), x.parity ^ 1);
+            flim_barrier_expect(at.x_ring.there(x.place), planes * x_box);
             for (int i = 0; i < planes; i++) {
                 const int row = BLOCK == 64 ? dy : i / p.column_planes;
                 const int corner[5] = {c0, i % p.column_planes - 1, a.stride * s.row + row - 1, t, s.cell};
                 flim_copy_box(at.x + x.place * at.x_bytes + (uint32_t)(i * p.plane * F::ROW), x_map, corner,
-                              at.x_there(x.place));
+                              at.x_ring.there(x.place));
             }
             x.step(p.x_ring);
         }
@@ -148,7 +129,7 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
                                          int64_t end, int thread)
 {
     using F = form<BLOCK>;
-    using S = flim_slot_share<BLOCK, ACTIVATING>;
+    using S = flim_slot_share<BLOCK, FLIM_TMA_ACTIVATING>;
     const tiling &p = a.p;
     const int slots = p.row_planes * p.column_planes * p.plane;
     float scale[8], shift[8];
@@ -172,10 +153,10 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
                 mine |= 1ull << i;
         }
         for (int t = s.t0; t < s.t1; t++) {
-            flim_barrier_wait(at.x_there(x.place), x.parity);
+            flim_barrier_wait(at.x_ring.there(x.place), x.parity);
             S::template activate<T, 10>(x_slices + x.place * at.x_bytes, thread, mine, scale, shift);
             flim_fence_proxy();
-            flim_barrier_arrive(at.x_ready(x.place));
+            flim_barrier_arrive(at.x_ring.ready(x.place));
             x.step(p.x_ring);
         }
     }
@@ -205,14 +186,14 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
         do {
             (void)next_segment(a, &u, end, &s);
             flim_turn ahead = z; /* the latest of the three times */
-            flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
+            flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
             ahead.step(p.z_ring);
-            flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
+            flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
             ahead.step(p.z_ring);
 #pragma unroll 1
             for (int t = s.t0; t < s.t1; t++) {
-                flim_barrier_wait(at.z_there(ahead.place), ahead.parity);
-                flim_barrier_wait(PROLOGUE ? at.x_ready(x.place) : at.x_there(x.place), x.parity);
+                flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
+                flim_barrier_wait(PROLOGUE ? at.x_ring.ready(x.place) : at.x_ring.there(x.place), x.parity);
                 uint64_t rows[COUNT], columns = flim_wgmma_rows<F::ROW>(at.z + z.place * at.z_bytes, at.z_bytes);
 #pragma unroll
                 for (int r = 0; r < COUNT; r++) {
@@ -235,11 +216,11 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
                 for (int r = 0; r < COUNT; r++)
                     flim_hold(sum[r]);
                 if (lane == 0)
-                    flim_barrier_arrive(at.x_read(x.place));
+                    flim_barrier_arrive(at.x_ring.read(x.place));
                 x.step(p.x_ring);
                 for (int i = t + 1 == s.t1 ? 3 : 1; i > 0; i--) {
                     if (lane == 0)
-                        flim_barrier_arrive(at.z_read(z.place));
+                        flim_barrier_arrive(at.z_ring.read(z.place));
                     z.step(p.z_ring);
                 }
                 ahead.step(p.z_ring);
@@ -261,13 +242,14 @@ __host__ __device__ __forceinline__ int64_t begin_of(int64_t total, int64_t b, i
 }
 
 template <typename T, int BLOCK, bool PROLOGUE>
-__global__ void __launch_bounds__(THREADS, 1) wgrad_wgmma(const __grid_constant__ CUtensorMap x_map,
-                                                          const __grid_constant__ CUtensorMap z_map, const kernel_arguments a)
+__global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
+    wgrad_wgmma(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap z_map,
+                const kernel_arguments a)
 {
 #if FLIM_HOPPER
     using F = form<BLOCK>;
     extern __shared__ char memory[];
-    char *base = memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
+    char *base = flim_tma_memory(memory);
     const tiling &p = a.p;
     layout at;
     at.z_bytes = (uint32_t)(p.z_slots * F::ROW);
@@ -275,20 +257,15 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad_wgmma(const __grid_constant_
     const int slices = (p.z_ring + 2) * at.z_bytes + p.x_ring * at.x_bytes;
     at.z = flim_shared(base);
     at.x = at.z + (p.z_ring + 2) * at.z_bytes;
-    at.barriers = at.z + slices;
+    at.z_ring.at = at.z + slices;
+    at.x_ring.at = at.z_ring.at + z_barriers::BYTES;
     const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
 
-    for (int i = tid; i < slices / 16; i += THREADS) /* slots that no copy reaches stay zero */
+    for (int i = tid; i < slices / 16; i += FLIM_TMA_THREADS) /* slots that no copy reaches stay zero */
         reinterpret_cast<uint4 *>(base)[i] = make_uint4(0, 0, 0, 0);
     if (tid == 0) {
-        const int readers = GROUPS * 4;
-        for (int i = 0; i < MOST_RING; i++) {
-            flim_barrier_init(at.z_there(i), 1);
-            flim_barrier_init(at.z_read(i), readers);
-            flim_barrier_init(at.x_there(i), 1);
-            flim_barrier_init(at.x_read(i), readers);
-            flim_barrier_init(at.x_ready(i), ACTIVATING);
-        }
+        at.z_ring.init();
+        at.x_ring.init();
     }
     flim_fence_proxy();
     __syncthreads();
@@ -298,8 +275,8 @@ __global__ void __launch_bounds__(THREADS, 1) wgrad_wgmma(const __grid_constant_
         const int thread = tid - GROUPS * GROUP;
         if (thread == 0)
             order_copies<BLOCK>(a, at, &x_map, &z_map, from, end);
-        else if (PROLOGUE && thread >= GROUP - ACTIVATING)
-            activate<T, BLOCK>(a, at, base + (at.x - at.z), from, end, thread - (GROUP - ACTIVATING));
+        else if (PROLOGUE && thread >= GROUP - FLIM_TMA_ACTIVATING)
+            activate<T, BLOCK>(a, at, base + (at.x - at.z), from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
     } else if (group * F::R + F::R <= F::SETS) {
         multiply<T, BLOCK, PROLOGUE, F::R>(a, at, group * F::R, from, end);
     } else {
@@ -356,7 +333,7 @@ cudaError_t launch(const CUtensorMap &x, const CUtensorMap &z, const kernel_argu
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<blocks, THREADS, a.p.shared_bytes, stream>>>(x, z, a);
+    kernel<<<blocks, FLIM_TMA_THREADS, a.p.shared_bytes, stream>>>(x, z, a);
     return cudaGetLastError();
 }
 
@@ -384,7 +361,7 @@ cudaError_t run(const flim_conv_problem &here, const flim_conv_arguments *argume
                 int parts, cudaStream_t stream)
 {
     return channel_block(&here) == 64 ? run<T, 64>(here, arguments, a, blocks, parts, stream)
-                                 : run<T, 32>(here, arguments, a, blocks, parts, stream);
+                                      : run<T, 32>(here, arguments, a, blocks, parts, stream);
 }
 
 } // namespace

@@ -11,7 +11,48 @@
 
 #include "cuda/conv/conv_wgmma.cuh"
 
-enum { FLIM_TMA_LINE = 1024 /* bytes after which every swizzle repeats */ };
+enum {
+    FLIM_TMA_LINE = 1024, /* bytes after which every swizzle repeats */
+    FLIM_TMA_GROUP = 128, /* threads of a warpgroup */
+    FLIM_TMA_GROUPS = 3, /* that multiply; of one more, the first thread orders copies */
+    FLIM_TMA_THREADS = (FLIM_TMA_GROUPS + 1) * FLIM_TMA_GROUP,
+    FLIM_TMA_ACTIVATING = FLIM_TMA_GROUP - 32 /* threads of its other warps, which may apply the activation */
+};
+
+/* The first line of a block's dynamic shared memory, which is asked for with a line more. */
+__device__ __forceinline__ char *flim_tma_memory(char *memory)
+{
+    return memory + (FLIM_TMA_LINE - flim_shared(memory) % FLIM_TMA_LINE) % FLIM_TMA_LINE;
+}
+
+/* The barriers of a ring of at most MOST slices: a slice has come, all that multiply have read it, and (if READY) the activation is on
+ * it. */
+template <int MOST, bool READY> struct flim_ring_barriers {
+    static constexpr int BYTES = (2 + READY) * MOST * 8;
+    uint32_t at;
+    __device__ __forceinline__ uint32_t there(int place) const
+    {
+        return at + 8 * place;
+    }
+    __device__ __forceinline__ uint32_t read(int place) const
+    {
+        return at + 8 * (MOST + place);
+    }
+    __device__ __forceinline__ uint32_t ready(int place) const
+    {
+        static_assert(READY, "the ring has such barriers");
+        return at + 8 * (2 * MOST + place);
+    }
+    __device__ __forceinline__ void init() const
+    {
+        for (int i = 0; i < MOST; i++) {
+            flim_barrier_init(there(i), 1);
+            flim_barrier_init(read(i), FLIM_TMA_GROUPS * 4);
+            if constexpr (READY)
+                flim_barrier_init(ready(i), FLIM_TMA_ACTIVATING);
+        }
+    }
+};
 
 /* A place in a ring of slices, and the parity of the round it is in. */
 struct flim_turn {

@@ -40,7 +40,8 @@ template <int SWIZZLE> __device__ __forceinline__ uint64_t flim_wgmma_rows(uint3
 template <typename T> constexpr bool flim_is_bf16 = false;
 template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
 
-/* d += a b: 64 x N of a warpgroup, N twice the number of d. */
+/* flim_wgmma<T, BY_K>(d, a, b): d += a b, 64 x N of a warpgroup, N twice the number of d.  BY_K: both operands lie k by k, as the second
+ * form of flim_wgmma_rows; else the k's of each m and n are together. */
 /* clang-format off */
 #define FLIM_D24 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, " \
@@ -80,47 +81,24 @@ template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
     "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
     "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), \
     "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-#define FLIM_WGMMA_OF(N, TYPE, D, REST) \
-    "{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
-    "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" D "}, " REST ";\n}"
+#define FLIM_WGMMA_AS(TYPE, N, D, REST, ...) \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" D "}, " REST ";\n}" \
+                 : __VA_ARGS__ \
+                 : "l"(a), "l"(b), "n"(BY_K))
+/* Of SUMS sums; REST: what follows them among the operands. */
+#define FLIM_WGMMA_PRODUCT(SUMS, N, D, REST, ...) \
+    template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[SUMS], uint64_t a, uint64_t b) \
+    { \
+        if constexpr (flim_is_bf16<T>) \
+            FLIM_WGMMA_AS("bf16", N, D, REST, __VA_ARGS__); \
+        else \
+            FLIM_WGMMA_AS("f16", N, D, REST, __VA_ARGS__); \
+    }
+FLIM_WGMMA_PRODUCT(24, "48", FLIM_D24, "%24, %25, p, 1, 1, %26, %26", FLIM_OUT24)
+FLIM_WGMMA_PRODUCT(48, "96", FLIM_D48, "%48, %49, p, 1, 1, %50, %50", FLIM_OUT48)
+FLIM_WGMMA_PRODUCT(96, "192", FLIM_D96, "%96, %97, p, 1, 1, %98, %98", FLIM_OUT96)
 /* clang-format on */
-
-/* BY_K: both operands lie k by k, as the second form of flim_wgmma_rows; else the k's of each m and n are together. */
-template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[24], uint64_t a, uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        asm volatile(FLIM_WGMMA_OF("48", "bf16", FLIM_D24, "%24, %25, p, 1, 1, %26, %26")
-                     : FLIM_OUT24
-                     : "l"(a), "l"(b), "n"(BY_K));
-    else
-        asm volatile(FLIM_WGMMA_OF("48", "f16", FLIM_D24, "%24, %25, p, 1, 1, %26, %26")
-                     : FLIM_OUT24
-                     : "l"(a), "l"(b), "n"(BY_K));
-}
-
-template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[48], uint64_t a, uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        asm volatile(FLIM_WGMMA_OF("96", "bf16", FLIM_D48, "%48, %49, p, 1, 1, %50, %50")
-                     : FLIM_OUT48
-                     : "l"(a), "l"(b), "n"(BY_K));
-    else
-        asm volatile(FLIM_WGMMA_OF("96", "f16", FLIM_D48, "%48, %49, p, 1, 1, %50, %50")
-                     : FLIM_OUT48
-                     : "l"(a), "l"(b), "n"(BY_K));
-}
-
-template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float (&d)[96], uint64_t a, uint64_t b)
-{
-    if constexpr (flim_is_bf16<T>)
-        asm volatile(FLIM_WGMMA_OF("192", "bf16", FLIM_D96, "%96, %97, p, 1, 1, %98, %98")
-                     : FLIM_OUT96
-                     : "l"(a), "l"(b), "n"(BY_K));
-    else
-        asm volatile(FLIM_WGMMA_OF("192", "f16", FLIM_D96, "%96, %97, p, 1, 1, %98, %98")
-                     : FLIM_OUT96
-                     : "l"(a), "l"(b), "n"(BY_K));
-}
 
 #undef FLIM_D24
 #undef FLIM_D48
@@ -128,7 +106,8 @@ template <typename T, int BY_K> __device__ __forceinline__ void flim_wgmma(float
 #undef FLIM_OUT24
 #undef FLIM_OUT48
 #undef FLIM_OUT96
-#undef FLIM_WGMMA_OF
+#undef FLIM_WGMMA_AS
+#undef FLIM_WGMMA_PRODUCT
 
 __device__ __forceinline__ void flim_wgmma_fence()
 {
