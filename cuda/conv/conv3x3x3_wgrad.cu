@@ -473,7 +473,9 @@ bool flim_wgrad3x3x3_supported(const flim_conv_problem *p, int sm)
 
 size_t flim_wgrad3x3x3_scratch_bytes(const flim_conv_problem *p)
 {
-    return flim_wgrad_scratch(pairs_of(p), PARTIAL);
+    const int pairs = pairs_of(p);
+    return sizeof(float) * (size_t)PARTIAL *
+           (size_t)(pairs > FLIM_WGRAD_MOST_BLOCKS ? pairs : FLIM_WGRAD_MOST_BLOCKS / pairs * pairs);
 }
 
 cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_conv_arguments *arguments, const flim_card *card,
@@ -485,7 +487,22 @@ cudaError_t flim_wgrad3x3x3_run(const flim_conv_problem *problem, const flim_con
     if (!flim_wgrad3x3x3_supported(&here, 80) || !find_tiling(&here, card->shared_bytes, &a.p))
         return cudaErrorInvalidValue;
     const int pairs = pairs_of(&here);
-    const dim3 grid = flim_wgrad_arguments(a, here, arguments, BLOCK, a.p.steps, pairs, card->processors);
+    a.x = arguments->x;
+    a.dz = arguments->y;
+    a.partial = static_cast<float *>(arguments->scratch);
+    a.n = here.n;
+    a.c = here.c, a.k = here.k, a.t = here.in[0], a.h = here.in[1], a.w = here.in[2], a.stride = here.stride[2];
+    a.ho = flim_ceil_div(a.h, a.stride), a.wo = flim_ceil_div(a.w, a.stride);
+    a.blocks_c = flim_ceil_div(a.c, BLOCK);
+    if (here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD) {
+        a.scale = arguments->prologue.scale;
+        a.shift = arguments->prologue.shift;
+    }
+    const int64_t steps = a.n * a.p.tiles_y * a.p.tiles_x * (int64_t)a.p.steps;
+    a.share = (card->processors < FLIM_WGRAD_MOST_BLOCKS ? card->processors : FLIM_WGRAD_MOST_BLOCKS) / pairs;
+    a.share = a.share < 1 ? 1 : a.share;
+    a.share = steps < a.share ? (int)steps : a.share;
+    const dim3 grid((unsigned)a.share, (unsigned)pairs);
     const bool prologue = here.x_form == FLIM_INPUT_NORM_ACT_ON_LOAD;
     const cudaError_t error = here.type == FLIM_STORAGE_BF16 ? launch<__nv_bfloat16>(a, prologue, grid, stream)
                                                              : launch<__half>(a, prologue, grid, stream);

@@ -121,6 +121,23 @@ __device__ __forceinline__ void stem_stage(const stem_geometry &p, int64_t pixel
     }
 }
 
+/* The mask of 16 pixels from `first` on as lane 4 g + q wants it: `of` pixels g and g + 8, ones in both halves or zeros; of the pairs of
+ * pixels 2q and 2q + 8, whose first is the lower half. */
+template <typename T>
+__device__ __forceinline__ void stem_masks(const stem_geometry &p, int64_t first, uint32_t (&of)[2], uint32_t (&pair)[2])
+{
+    const int g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    auto masked = [&](int pixel) {
+        const int64_t at = first + pixel;
+        return at < p.pixels && p.mask[at] ? 1.0f : 0.0f;
+    };
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        of[r] = masked(g + 8 * r) != 0.0f ? flim_pack<T>(1.0f, 1.0f) : 0u;
+        pair[r] = flim_pack<T>(masked(2 * q + 8 * r), masked(2 * q + 1 + 8 * r));
+    }
+}
+
 /* Two 16-bit lanes' mask of which of the time bins tau, tau + 1 exist. */
 __device__ __forceinline__ uint32_t stem_exists(int tau, int t)
 {

@@ -136,15 +136,7 @@ __global__ void __launch_bounds__(ALONE_THREADS, BLOCKS_A_SM)
         stem_stage<T, ALONE_PIXELS>(p, pixel0, first, last - first + 3, blockDim.x, staged);
 
         uint32_t mask[2], mask_pair[2]; /* of pixels g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
-        auto masked = [&](int pixel) {
-            const int64_t at = pixel0 + pixel;
-            return at < p.pixels && p.mask[at] ? 1.0f : 0.0f;
-        };
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            mask[r] = masked(g + 8 * r) != 0.0f ? ones : 0u;
-            mask_pair[r] = flim_pack<T>(masked(2 * q + 8 * r), masked(2 * q + 1 + 8 * r));
-        }
+        stem_masks<T>(p, pixel0, mask, mask_pair);
         __syncthreads();
         if (c0 >= channels)
             continue;

@@ -253,15 +253,7 @@ __global__ void __launch_bounds__(width<C>::THREADS, width<C>::BLOCKS_A_SM)
         stem_stage<T, PIXELS>(p, pixel0, first, last - first + 3, W::THREADS, shared.walk.staged);
 
         uint32_t mask_a[2], mask_b[2]; /* of rows g, g + 8; of pixel pairs (2q, 2q+1) and 8 on */
-        auto masked = [&](int pixel) {
-            const int64_t at = pixel0 + 16 * group + pixel;
-            return at < p.pixels && p.mask[at] ? 1.0f : 0.0f;
-        };
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            mask_a[r] = masked(g + 8 * r) != 0.0f ? ones : 0u;
-            mask_b[r] = flim_pack<T>(masked(2 * q + 8 * r), masked(2 * q + 1 + 8 * r));
-        }
+        stem_masks<T>(p, pixel0 + 16 * group, mask_a, mask_b);
         __syncthreads();
         const uint32_t *low = shared.walk.staged[16 * group + g] + q, *high = shared.walk.staged[16 * group + g + 8] + q;
 
