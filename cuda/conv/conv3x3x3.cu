@@ -159,7 +159,8 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
     const int stride[3] = {1, s->stride[2], s->stride[2]};
     tiling p;
     const bool forward = s->op == FLIM_CONV_FORWARD && !s->epilogue && !s->add && s->x_form != FLIM_INPUT_NORM_ON_LOAD;
-    const bool data = s->op == FLIM_CONV_DATA && s->x_form == FLIM_INPUT_PLAIN && (s->epilogue || !(s->add || s->sums));
+    const bool data = s->op == FLIM_CONV_DATA && s->x_form == FLIM_INPUT_PLAIN && !s->sign_mask &&
+                      s->add != FLIM_ADD_STRIDED && (s->epilogue || !(s->add || s->sums));
     return sm >= 80 && s->master && (forward || data) && !s->stem && s->type != FLIM_STORAGE_FP32 && find_shape(s) &&
            s->c <= s->k && s->in_channels == s->c && s->out_channels == s->k && flim_conv_has_shape(s, three, stride, one) &&
            (s->stride[2] == 1 || (s->stride[2] == 2 && s->c < s->k)) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&

@@ -9,6 +9,8 @@
 #ifndef FLIM_CUDA_CONV_ARGUMENTS_H
 #define FLIM_CUDA_CONV_ARGUMENTS_H
 
+#include <stdint.h>
+
 #include "cuda/conv/conv_problem.h"
 
 /* x_form NORM_ACT_ON_LOAD: x = round(leaky_relu(z * scale[c] + shift[c], 0.01)). */
@@ -16,13 +18,17 @@ typedef struct flim_conv_prologue {
     const float *scale, *shift; /* (c) */
 } flim_conv_prologue;
 
-/* What follows the data gradient da (n,in,c) if the convolution's input was leaky_relu(u), u = z * scale + shift:
- *   du = (da + add * *add_scale) * leaky_relu'(u),   sums = (sum du, sum du (z - mean)) per channel, of du as stored. */
+/* What follows the data gradient da (n,in,c) if the convolution's input was leaky_relu(u), u = z * scale + shift; of problems with `sign_mask`
+ * keep * leaky_relu(u + a skip), and keep is 1 without:
+ *   du = (da + add * *add_scale) * keep * leaky_relu'(u),   sums = (sum du, sum du (z - mean)) per channel, of du as stored. */
 typedef struct flim_conv_epilogue {
     const void *z; /* (n,in,c) of the previous unit */
-    const float *scale, *shift; /* (c), its folded BatchNorm */
+    const float *scale, *shift; /* (c), its folded BatchNorm; not read of problems with `sign_mask` */
+    const uint8_t *sign_mask; /* (n,in,c/8), a bit per channel, the lowest first: u > 0; of problems with `sign_mask` */
+    const float *keep; /* (n,c), of problems with `sign_mask`: the multipliers of dropped channels */
     const float *mean; /* (c), what z is centred by */
-    const void *add; /* (n,in,c) another gradient of the same activation (a skip's); read if the problem has `add` */
+    const void
+        *add; /* (n,in,c) or (n,out,c): another gradient of the same activation (a skip's), as the problem's `add` says */
     const float *add_scale; /* one float, device; NULL = 1 */
 } flim_conv_epilogue;
 

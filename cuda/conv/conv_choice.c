@@ -7,8 +7,8 @@ enum { DEFAULT_WORKSPACE = 256 << 20 };
 
 const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS] = {
     &flim_conv_fused_stem,  &flim_conv_fused_3x3x3, &flim_conv_wgrad_narrow, &flim_conv_wgrad_wgmma,
-    &flim_conv_wgrad_3x3x3, &flim_conv_wgmma,       &flim_conv_1x1x1,        &flim_conv_wgrad_1x1x1,
-    &flim_conv_fp32,        &flim_conv_cudnn,       &flim_conv_cudnn_flipped};
+    &flim_conv_wgrad_3x3x3, &flim_conv_wgmma,       &flim_conv_strided,      &flim_conv_1x1x1,
+    &flim_conv_wgrad_1x1x1, &flim_conv_fp32,        &flim_conv_cudnn,        &flim_conv_cudnn_flipped};
 
 int64_t flim_conv_workspace_limit(const flim_conv_search_options *options)
 {
@@ -38,6 +38,15 @@ int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card
         }
     }
     return n;
+}
+
+bool flim_conv_is_supported(const flim_conv_problem *problem, const flim_card *card)
+{
+    bool supported = false;
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
+        supported = supported || flim_conv_algorithms[i]->supported(problem, card);
+    }
+    return supported;
 }
 
 bool flim_conv_gathers(const flim_conv_problem *problem, const flim_card *card)

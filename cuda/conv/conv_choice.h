@@ -52,14 +52,14 @@ typedef struct flim_conv_algorithm {
 } flim_conv_algorithm;
 
 extern const flim_conv_algorithm flim_conv_fused_stem, flim_conv_fused_3x3x3, flim_conv_wgrad_narrow, flim_conv_wgrad_3x3x3,
-    flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_1x1x1, flim_conv_wgrad_1x1x1, flim_conv_fp32, flim_conv_cudnn,
-    flim_conv_cudnn_flipped;
+    flim_conv_wgrad_wgmma, flim_conv_wgmma, flim_conv_strided, flim_conv_1x1x1, flim_conv_wgrad_1x1x1, flim_conv_fp32,
+    flim_conv_cudnn, flim_conv_cudnn_flipped;
 
 /* A `guess`: tried last. */
 bool flim_conv_not_first(const flim_conv_problem *problem, const flim_card *card);
 
 /* In the order in which they are tried if nothing is timed, but for their guesses. */
-enum { FLIM_CONV_ALGORITHMS = 11 };
+enum { FLIM_CONV_ALGORITHMS = 12 };
 extern const flim_conv_algorithm *const flim_conv_algorithms[FLIM_CONV_ALGORITHMS];
 
 /* How choices are searched. */
@@ -79,6 +79,8 @@ int64_t flim_conv_workspace_limit(const flim_conv_search_options *options);
 /* The algorithms that compute a problem on a card, in the order in which they are tried; returns how many. */
 int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card, const flim_conv_search_options *options,
                          const flim_conv_algorithm *out[FLIM_CONV_ALGORITHMS]);
+/* Some algorithm computes the problem on the card. */
+bool flim_conv_is_supported(const flim_conv_problem *problem, const flim_card *card);
 /* Some algorithm computes a FORWARD problem with sums on weights as stored, and best so. */
 bool flim_conv_gathers(const flim_conv_problem *problem, const flim_card *card);
 /* True if a candidate's scratch memory is allowed. */

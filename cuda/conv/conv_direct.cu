@@ -100,6 +100,26 @@ __device__ double weight_term(const flim_conv_problem &p, const flim_conv_argume
     return x_value<T>(p, a, at * p.c + c, c) * (double)to_float(static_cast<const T *>(a.y)[i * p.k + k]);
 }
 
+/* The gradient that the epilogue adds at an output. */
+template <typename T> __device__ double added(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output)
+{
+    const double by = a.epilogue.add_scale ? (double)*a.epilogue.add_scale : 1.0;
+    const T *add = static_cast<const T *>(a.epilogue.add);
+    int64_t at = output;
+    if (p.add == FLIM_ADD_STRIDED) {
+        int o[3];
+        position(output / p.c % volume(p.in), p.in, o);
+        at = output / p.c / volume(p.in);
+        for (int d = 0; d < 3; d++) {
+            if (o[d] % p.stride[d] != 0)
+                return 0.0;
+            at = at * p.out[d] + o[d] / p.stride[d];
+        }
+        at = at * p.c + output % p.c;
+    }
+    return by * (double)to_float(add[at]);
+}
+
 /* What follows the sum of an output: the bias, or the epilogue. */
 template <typename T>
 __device__ double finish(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t output, double sum)
@@ -110,9 +130,11 @@ __device__ double finish(const flim_conv_problem &p, const flim_conv_arguments &
         return sum;
     const int c = (int)(output % p.c);
     const float z = to_float(static_cast<const T *>(a.epilogue.z)[output]);
-    const double by = a.epilogue.add_scale ? (double)*a.epilogue.add_scale : 1.0;
-    const double v = sum + (p.add ? by * (double)to_float(static_cast<const T *>(a.epilogue.add)[output]) : 0.0);
-    return fmaf(z, a.epilogue.scale[c], a.epilogue.shift[c]) > 0.0f ? v : 0.01 * v;
+    const double v = sum + (p.add ? added<T>(p, a, output) : 0.0);
+    const bool positive = p.sign_mask ? a.epilogue.sign_mask[output / 8] >> output % 8 & 1
+                                      : fmaf(z, a.epilogue.scale[c], a.epilogue.shift[c]) > 0.0f;
+    const double keep = p.sign_mask ? (double)a.epilogue.keep[output / p.c / volume(p.in) * p.c + c] : 1.0;
+    return keep * (positive ? v : 0.01 * v);
 }
 
 /* A large odd stride spreads the samples over positions and channels. */

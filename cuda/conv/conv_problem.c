@@ -18,6 +18,11 @@ int64_t flim_conv_y_elements(const flim_conv_problem *p)
     return p->n * p->k * flim_volume(p->out);
 }
 
+int64_t flim_conv_add_elements(const flim_conv_problem *p)
+{
+    return p->add == FLIM_ADD_NONE ? 0 : p->n * p->c * flim_volume(p->add == FLIM_ADD_STRIDED ? p->out : p->in);
+}
+
 int64_t flim_conv_master_elements(const flim_conv_problem *p)
 {
     return (int64_t)p->out_channels * p->in_channels * flim_volume(p->kernel);
@@ -35,7 +40,7 @@ bool flim_conv_same_problem(const flim_conv_problem *a, const flim_conv_problem 
            same_size(a->in, b->in) && same_size(a->out, b->out) && same_size(a->kernel, b->kernel) &&
            same_size(a->stride, b->stride) && same_size(a->pad, b->pad) && a->x_form == b->x_form &&
            a->dz_form == b->dz_form && a->master == b->master && a->sums == b->sums && a->epilogue == b->epilogue &&
-           a->add == b->add && a->stem == b->stem;
+           a->sign_mask == b->sign_mask && a->add == b->add && a->stem == b->stem;
 }
 
 bool flim_conv_has_shape(const flim_conv_problem *p, const int kernel[3], const int stride[3], const int pad[3])
@@ -77,11 +82,12 @@ void flim_conv_text(const flim_conv_problem *p, char *text, size_t size)
     static const char *const op[] = {"forward", "data gradient", "weight gradient"};
     static const char *const type[] = {"fp32", "fp16", "bf16"};
     static const char *const x_form[] = {"", " x normalised", " x activated"}, *const dz_form[] = {"", " dz normalised", ""};
+    static const char *const add[] = {"", " add", " add strided"};
     snprintf(text, size,
-             "%s x(%lld,%d,%d,%d,%d) w(%d,%d,%d,%d,%d) y(%lld,%d,%d,%d,%d) stride %d,%d,%d pad %d,%d,%d %s%s%s%s%s%s%s%s%s",
+             "%s x(%lld,%d,%d,%d,%d) w(%d,%d,%d,%d,%d) y(%lld,%d,%d,%d,%d) stride %d,%d,%d pad %d,%d,%d %s%s%s%s%s%s%s%s%s%s",
              op[p->op], (long long)p->n, p->in[0], p->in[1], p->in[2], p->c, p->k, p->kernel[0], p->kernel[1], p->kernel[2],
              p->c, (long long)p->n, p->out[0], p->out[1], p->out[2], p->k, p->stride[0], p->stride[1], p->stride[2],
              p->pad[0], p->pad[1], p->pad[2], type[p->type], p->deterministic ? " deterministic" : "", p->stem ? " stem" : "",
              x_form[p->x_form], dz_form[p->dz_form], p->master ? " parameters" : "", p->epilogue ? " epilogue" : "",
-             p->add ? " add" : "", p->sums ? " sums" : "");
+             p->sign_mask ? " by sign mask" : "", add[p->add], p->sums ? " sums" : "");
 }

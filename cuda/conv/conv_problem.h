@@ -24,6 +24,13 @@ typedef enum flim_input_form {
     FLIM_INPUT_NORM_ACT_ON_LOAD /* x: from the previous unit's z, by its BatchNorm and activation */
 } flim_input_form;
 
+/* The gradient that a data gradient's epilogue adds. */
+typedef enum flim_add_form {
+    FLIM_ADD_NONE,
+    FLIM_ADD_DENSE, /* as x */
+    FLIM_ADD_STRIDED /* (n,out,c): contributes at multiples of the strides only */
+} flim_add_form;
+
 typedef struct flim_conv_problem {
     flim_conv_op op;
     flim_storage type;
@@ -38,7 +45,8 @@ typedef struct flim_conv_problem {
      * BatchNorm's backward pass */
     bool sums;
     bool epilogue; /* DATA: the gradient passes the activation of the previous unit */
-    bool add; /* ... after another gradient is added */
+    bool sign_mask; /* ... whose side is read as a bit, since that unit adds a skip; else it follows from z */
+    flim_add_form add; /* ... after another gradient is added */
     /* FORWARD, WEIGHT: x is the network's input; the stem (7,1,1; BatchNorm; activation) is applied on load, or is all there is
      * (conv_stem.h) */
     bool stem;
@@ -51,6 +59,8 @@ extern "C" {
 int64_t flim_conv_x_elements(const flim_conv_problem *p);
 int64_t flim_conv_w_elements(const flim_conv_problem *p);
 int64_t flim_conv_y_elements(const flim_conv_problem *p);
+/* Of the gradient that the epilogue adds; 0 if it adds none. */
+int64_t flim_conv_add_elements(const flim_conv_problem *p);
 /* w without padding channels: (out_channels,in_channels,kernel). */
 int64_t flim_conv_master_elements(const flim_conv_problem *p);
 bool flim_conv_same_problem(const flim_conv_problem *a, const flim_conv_problem *b);

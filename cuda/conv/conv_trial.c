@@ -100,12 +100,17 @@ static flim_status take_norms(flim_conv_trial *t, flim_error *err)
     }
     if (p->epilogue) {
         FLIM_TRY(take(t, p->type, flim_conv_x_elements(p), 7, &a->epilogue.z, err));
-        FLIM_TRY(take_floats(t, p->c, 8, &a->epilogue.scale, err));
-        FLIM_TRY(take_floats(t, p->c, 9, &a->epilogue.shift, err));
+        if (p->sign_mask) { /* any bits will do */
+            FLIM_TRY(take_floats(t, flim_conv_x_elements(p) / 32 + 1, 8, &a->epilogue.sign_mask, err));
+            FLIM_TRY(take_floats(t, p->n * p->c, 9, &a->epilogue.keep, err));
+        } else {
+            FLIM_TRY(take_floats(t, p->c, 8, &a->epilogue.scale, err));
+            FLIM_TRY(take_floats(t, p->c, 9, &a->epilogue.shift, err));
+        }
         FLIM_TRY(take_floats(t, p->c, 10, &a->epilogue.mean, err));
     }
     if (p->add) {
-        FLIM_TRY(take(t, p->type, flim_conv_x_elements(p), 11, &a->epilogue.add, err));
+        FLIM_TRY(take(t, p->type, flim_conv_add_elements(p), 11, &a->epilogue.add, err));
     }
     if (p->dz_form == FLIM_INPUT_NORM_ON_LOAD) {
         FLIM_TRY(take_floats(t, p->k, 12, &a->dz_norm.a, err));

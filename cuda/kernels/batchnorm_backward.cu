@@ -399,13 +399,14 @@ cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_s
     return cudaGetLastError();
 }
 
-__global__ void ratio_kernel(const float *a, const float *times, const float *b, float *out)
+__global__ void ratio_kernel(const float *a, const float *a_times, const float *b, const float *b_times, float *out)
 {
-    *out = *a * (times ? *times : 1.0f) / *b;
+    *out = *a * (a_times ? *a_times : 1.0f) / (*b * (b_times ? *b_times : 1.0f));
 }
 
-cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *times, const float *b, float *out)
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *a_times, const float *b, const float *b_times,
+                         float *out)
 {
-    ratio_kernel<<<1, 1, 0, l->stream>>>(a, times, b, out);
+    ratio_kernel<<<1, 1, 0, l->stream>>>(a, a_times, b, b_times, out);
     return cudaGetLastError();
 }

@@ -205,8 +205,9 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
  * which is *du_scale * *du_scale_b (NULL = 1) times the gradient behind the activation.  The scale of dz follows du's. */
 cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
                                   int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
-/* *out = *a * *times / *b; times may be NULL = 1. */
-cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *times, const float *b, float *out);
+/* *out = *a * *a_times / (*b * *b_times); a_times and b_times may be NULL = 1. */
+cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *a_times, const float *b, const float *b_times,
+                         float *out);
 /* Writes dz (like z), dz_skip (like z, with a normalised skip) and dv (like z, may be NULL). */
 cudaError_t flim_k_grad_apply(const flim_launch *l, const flim_epilogue *epilogue, const flim_grad_inputs *dy,
                               const flim_grad_affine *main, const flim_grad_affine *skip, const float *dv_scale, void *dz,

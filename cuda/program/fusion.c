@@ -46,6 +46,19 @@ static flim_conv_problem fused_forward(const flim_schedule *s, int u)
     return p;
 }
 
+/* What follows if the data gradient of unit u comes through the activation of its input unit. */
+static void set_epilogue(const flim_schedule *s, int u, flim_conv_problem *p)
+{
+    const int input = s->net->unit[u].input;
+    p->epilogue = p->sums = true;
+    p->sign_mask = s->net->unit[input].skip >= 0;
+    for (int r = 0; r < s->net->n_units; r++) {
+        p->add = s->net->unit[r].skip == input              ? FLIM_ADD_DENSE
+                 : s->net->unit[r].input == input && r != u ? FLIM_ADD_STRIDED
+                                                            : p->add;
+    }
+}
+
 flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_conv_op op)
 {
     const int input = s->net->unit[u].input;
@@ -61,9 +74,8 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
         p.dz_form = flim_fusion_gradient_on_load(s, u) ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
     } else {
         p.master = s->unit[u].conv3x3x3;
-        p.epilogue = p.sums = s->unit[input].gradient_from == u;
-        for (int r = 0; r < s->net->n_units; r++) {
-            p.add = p.add || (p.epilogue && s->net->unit[r].skip == input);
+        if (s->unit[input].gradient_from == u) {
+            set_epilogue(s, u, &p);
         }
     }
     return p;
@@ -221,7 +233,45 @@ static bool weight_applies(const flim_schedule *s, int u)
            s->unit[su->unit->input].fusion != FLIM_FUSION_STEM_ALONE; /* which has no z */
 }
 
-void flim_fusion_find_outputs(flim_schedule *s)
+static bool same_stride(const flim_unit *a, const flim_unit *b)
+{
+    return a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] && a->stride[2] == b->stride[2];
+}
+
+/* Unit u adds a skip, and nothing of it is to be recomputed: the unit whose data gradient can come through its activation by the sign mask
+ * that it leaves, with that of a skip over the same strides if there is one; or -1. */
+static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card)
+{
+    const flim_unit *unit = &s->net->unit[u];
+    int from = -1, compact = -1;
+    if (!s->train || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 ||
+        s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0 || s->recompute.outputs > 0 ||
+        s->recompute.blocks >> unit->block & 1u) {
+        return -1;
+    }
+    for (int r = 0; r < s->net->n_units; r++) {
+        const flim_unit *reader = &s->net->unit[r];
+        if (reader->skip == u) {
+            return -1;
+        }
+        if (reader->input == u && s->unit[r].fusion == FLIM_FUSION_SKIP && flim_fusion_compact_dx(reader) && compact < 0) {
+            compact = r;
+        } else if (reader->input == u) {
+            if (from >= 0 || s->unit[r].conv3x3x3 || reader->transposed || s->unfused[r] & 1u << FLIM_CONV_DATA) {
+                return -1;
+            }
+            from = r;
+        }
+    }
+    if (from < 0 || (compact >= 0 && !same_stride(&s->net->unit[compact], &s->net->unit[from]))) {
+        return -1;
+    }
+    flim_conv_problem problem = flim_fusion_problem(&s->net->unit[from], FLIM_CONV_DATA, s->type, s->batch, s->deterministic);
+    set_epilogue(s, from, &problem);
+    return flim_conv_is_supported(&problem, card) ? from : -1;
+}
+
+void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
 {
     for (int u = 0; u < s->net->n_units; u++) {
         flim_schedule_unit *su = &s->unit[u];
@@ -242,6 +292,8 @@ void flim_fusion_find_outputs(flim_schedule *s)
         if (s->train && is_simple(s->net, u) && conv_readers == 1 && skip_readers <= 1 &&
             su->fusion != FLIM_FUSION_STEM_ALONE) {
             su->gradient_from = from;
+        } else {
+            su->gradient_from = gradient_by_mask(s, u, card);
         }
     }
 }
@@ -285,8 +337,8 @@ static bool could_recompute_y(const flim_schedule *s, int u)
         wanted = wanted || (reader->unit->input == u && !weight_applies(s, r));
         early = early || reader->unit->skip == u || (reader->unit->input == u && reader->recompute == FLIM_Z_RECOMPUTED);
     }
-    return s->train && wanted && !early && su->recompute == FLIM_KEPT && su->gradient_from < 0 &&
-           su->fusion == FLIM_FUSION_NONE;
+    const bool summed = su->gradient_from < 0 || su->unit->skip >= 0; /* a sign mask is not used if outputs are recomputed */
+    return s->train && wanted && !early && su->recompute == FLIM_KEPT && summed && su->fusion == FLIM_FUSION_NONE;
 }
 
 /* The largest y that could be recomputed and is not; -1 = none. */

@@ -8,7 +8,9 @@
  *   has y and no z (FLIM_FUSION_STEM_ALONE).
  * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
  * before it needs (gradient_from), so that both need no pass of their own.  Of other convolutions those hand over the sums forward for
- * which the table of algorithms has one that gathers them (conv_choice.h).
+ * which the table of algorithms has one that gathers them, and those of the unit before, though this adds a skip, for which it has one that
+ * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h).  Then that
+ * data gradient is also the unit's dv, what it gives to its own skip.
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand;
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
@@ -25,7 +27,7 @@
 /* Kernels for more than a convolution on a card, fused skips, the stem. */
 void flim_fusion_find(flim_schedule *schedule, const flim_card *card);
 /* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */
-void flim_fusion_find_outputs(flim_schedule *schedule);
+void flim_fusion_find_outputs(flim_schedule *schedule, const flim_card *card);
 /* What is recomputed rather than kept. */
 void flim_fusion_find_recomputed(flim_schedule *schedule, const flim_recompute_set *set);
 

@@ -109,7 +109,10 @@ flim_status flim_run_grad_apply(const flim_task *t, flim_error *err)
     flim_epilogue epilogue = flim_task_epilogue(t);
     const flim_schedule_unit *skip = flim_task_owner(t, t->op->out[FLIM_OUT_SKIP_DZ]);
     const flim_grad_inputs dy = grad_inputs_of(t);
-    epilogue.act = epilogue.act && t->su->gradient_from < 0; /* else the gradient came through it already */
+    if (t->su->gradient_from >= 0) { /* the gradient came through them already */
+        epilogue.act = false;
+        epilogue.dropout = NULL;
+    }
     return flim_cuda_check(flim_k_grad_apply(&t->p->launch, &epilogue, &dy, &t->su->grad, skip ? &skip->grad : NULL,
                                              t->su->dv_scale, flim_task_out(t, FLIM_OUT), flim_task_out(t, FLIM_OUT_SKIP_DZ),
                                              flim_task_out(t, FLIM_OUT_DV)),
@@ -152,12 +155,15 @@ flim_status flim_run_data(const flim_task *t, flim_error *err)
     a.epilogue = (flim_conv_epilogue){.z = flim_task_in(t, FLIM_IN_Z),
                                       .scale = from->norm.affine.scale,
                                       .shift = from->norm.affine.shift,
+                                      .sign_mask = flim_task_in(t, FLIM_IN_SKIP),
+                                      .keep = from->dropout,
                                       .mean = from->norm.mean,
                                       .add = flim_task_in(t, FLIM_IN_GRADIENT + 1)};
     if (a.epilogue.add && p->launch.type == FLIM_STORAGE_FP16) { /* its weights have a scale in every case, dz in tf32 */
+        const flim_grad_input add = grad_input_of(t, FLIM_IN_GRADIENT + 1);
         a.epilogue.add_scale = su->add_scale;
-        FLIM_TRY_CUDA(flim_k_ratio(&p->launch, su->grad.scale, su->norm.weight_scale,
-                                   flim_task_owner(t, t->op->in[FLIM_IN_GRADIENT + 1])->dv_scale, su->add_scale));
+        FLIM_TRY_CUDA(
+            flim_k_ratio(&p->launch, su->grad.scale, su->norm.weight_scale, add.scale_a, add.scale_b, su->add_scale));
     }
     FLIM_TRY(flim_task_run_conv(t, &a, err));
     const flim_grad_norm norm = grad_norm_of(t, su->unit->input);

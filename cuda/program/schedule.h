@@ -108,7 +108,7 @@ typedef struct flim_schedule_unit {
     int c, k; /* storage channels of x and z */
     flim_fusion fusion;
     int partner; /* the other unit of a fusion; of a stem's reader: the stem; or -1 */
-    int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums; or -1 */
+    int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums, and is its dv; or -1 */
     flim_recompute_state recompute;
     bool conv3x3x3; /* forward and data gradient by conv3x3x3.h on the parameters */
     bool gathers; /* the convolution on stored weights gathers the sums over its output */
@@ -126,6 +126,12 @@ typedef struct flim_schedule_unit {
     int weight_item; /* in the program's weight table, or -1 */
 } flim_schedule_unit;
 
+/* What a training step recomputes. */
+typedef struct flim_recompute_set {
+    int outputs; /* how many of the recomputable y, the largest first; flim_schedule_recomputable says how many there are */
+    uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
+} flim_recompute_set;
+
 typedef struct flim_schedule {
     const flim_network *net;
     bool train;
@@ -133,6 +139,7 @@ typedef struct flim_schedule {
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
     bool no_stem; /* flim_conv_search_options.no_stem */
+    flim_recompute_set recompute;
     int64_t batch;
     flim_storage type;
     int n_operations;
@@ -150,16 +157,18 @@ typedef struct flim_schedule {
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_schedule;
 
-/* What a training step recomputes. */
-typedef struct flim_recompute_set {
-    int outputs; /* how many of the recomputable y, the largest first; flim_schedule_recomputable says how many there are */
-    uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
-} flim_recompute_set;
-
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
 static inline void *flim_schedule_at(const flim_schedule *schedule, void *arena, int buffer)
 {
     return buffer == FLIM_NO_BUFFER ? NULL : (char *)arena + schedule->arena.buffer[buffer].offset;
+}
+
+/* The buffer that holds unit u's dv, for the unit that it adds: one of its own, or the data gradient that came through its activation;
+ * FLIM_NO_BUFFER if what it adds is fused into it. */
+static inline int flim_schedule_dv_of(const flim_schedule *schedule, int u)
+{
+    const flim_schedule_unit *su = &schedule->unit[u];
+    return su->gradient_from >= 0 ? schedule->unit[su->gradient_from].buffer[FLIM_BUFFER_DX] : su->buffer[FLIM_BUFFER_DV];
 }
 
 /* The stem that unit u's kernel computes: what u reads, or u itself if it is the stem alone; or -1. */

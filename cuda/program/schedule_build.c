@@ -82,15 +82,15 @@ static flim_status find_conv(flim_schedule *s, flim_conv_store *store, int u, fl
 }
 
 /* Weight gradients first: which kernel is fastest for them says whether it can apply what stands between z and x. */
-static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const flim_conv_search_options *options, bool *again,
-                              flim_error *err)
+static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const flim_card *card,
+                              const flim_conv_search_options *options, bool *again, flim_error *err)
 {
     for (int u = 0; s->train && u < s->net->n_units; u++) {
         if (s->unit[u].fusion != FLIM_FUSION_STEM && flim_schedule_stem_of(s, u) < 0) {
             FLIM_TRY(find_conv(s, store, u, FLIM_CONV_WEIGHT, options, again, err));
         }
     }
-    flim_fusion_find_outputs(s);
+    flim_fusion_find_outputs(s, card);
     for (int u = 0; u < s->net->n_units && !*again; u++) {
         if (s->unit[u].fusion == FLIM_FUSION_STEM) {
             continue;
@@ -170,7 +170,7 @@ static void add_tensors_of(flim_schedule *s, int u)
         const int *size = flim_fusion_compact_dx(unit) ? unit->conv_out : unit->in;
         add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DX, u, cell * flim_volume(size) * su->c);
     }
-    if (unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP) {
+    if (unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP && su->gradient_from < 0) {
         add_tensor(s, FLIM_USE_GRADIENT, FLIM_BUFFER_DV, u, z);
     }
     for (int k = 0; k < s->net->n_heads; k++) {
@@ -295,12 +295,13 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
     flim_conv_store *store;
     begin(s, net, precision, train, batch, deterministic);
     s->no_stem = options->no_stem;
+    s->recompute = *recompute;
     FLIM_TRY(check_limits(s, err));
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */
         again = false;
         flim_fusion_find(s, &device->card);
-        FLIM_TRY(find_convs(s, store, options, &again, err));
+        FLIM_TRY(find_convs(s, store, &device->card, options, &again, err));
     }
     flim_fusion_find_recomputed(s, recompute);
     add_tensors(s);

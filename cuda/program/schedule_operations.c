@@ -156,16 +156,17 @@ static void op_reads_gradients(flim_schedule *s, int u)
     }
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_schedule_unit *reader = &s->unit[r];
-        if (reader->unit->input == u) {
+        const int from = s->unit[u].gradient_from; /* if there is one, what the others contribute is in its dx */
+        if (reader->unit->input == u && (from < 0 || from == r)) {
             op_reads(s, slot++, reader->buffer[FLIM_BUFFER_DX]);
         }
-        if (reader->unit->skip == u && reader->buffer[FLIM_BUFFER_DV] != FLIM_NO_BUFFER && s->unit[u].gradient_from < 0) {
-            op_reads(s, slot++, reader->buffer[FLIM_BUFFER_DV]); /* else it is in dx already */
+        if (reader->unit->skip == u && from < 0 && flim_schedule_dv_of(s, r) != FLIM_NO_BUFFER) {
+            op_reads(s, slot++, flim_schedule_dv_of(s, r));
         }
     }
 }
 
-/* The last operation added reads what the activation of unit u saw, and the gradients of its y. */
+/* The last operation added reads what the activation of unit u saw, unless the gradient is through it, and the gradients of its y. */
 static void op_reads_backward(flim_schedule *s, int u)
 {
     const int mask = s->unit[u].buffer[FLIM_BUFFER_SIGN_MASK];
@@ -173,7 +174,9 @@ static void op_reads_backward(flim_schedule *s, int u)
         op_reads_epilogue(s, u);
     } else {
         op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
-        op_reads(s, FLIM_IN_SKIP, mask);
+        if (s->unit[u].gradient_from < 0) {
+            op_reads(s, FLIM_IN_SKIP, mask);
+        }
     }
     op_reads_gradients(s, u);
 }
@@ -214,6 +217,9 @@ static void write_in_place(flim_schedule *s, int u)
 {
     static const flim_buffer_kind out[2] = {FLIM_BUFFER_DZ, FLIM_BUFFER_DV};
     const flim_operation *o = last_operation(s);
+    if (s->unit[u].gradient_from >= 0 && s->net->unit[u].skip >= 0) {
+        return; /* it is the dv as well */
+    }
     for (int i = FLIM_IN_GRADIENT, n = 0; i < FLIM_OPERATION_INPUTS && n < 2 && s->net->unit[u].pool_t == 1; i++) {
         const int from = o->in[i];
         if (from == FLIM_NO_BUFFER ||
@@ -265,9 +271,12 @@ static void add_data(flim_schedule *s, int u)
     op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
     if (s->unit[input].gradient_from == u) {
         op_reads(s, FLIM_IN_Z, s->unit[input].buffer[FLIM_BUFFER_Z]);
+        op_reads(s, FLIM_IN_SKIP, s->unit[input].buffer[FLIM_BUFFER_SIGN_MASK]);
         for (int r = 0; r < s->net->n_units; r++) {
             if (s->net->unit[r].skip == input) {
-                op_reads(s, FLIM_IN_GRADIENT + 1, s->unit[r].buffer[FLIM_BUFFER_DV]);
+                op_reads(s, FLIM_IN_GRADIENT + 1, flim_schedule_dv_of(s, r));
+            } else if (s->net->unit[r].input == input && r != u) {
+                op_reads(s, FLIM_IN_GRADIENT + 1, s->unit[r].buffer[FLIM_BUFFER_DX]);
             }
         }
     }
@@ -320,8 +329,14 @@ static void add_backward(flim_schedule *s)
         if (u == last || s->net->unit[u + 1].block != s->net->unit[u].block) {
             add_recomputed(s, s->net->unit[u].block);
         }
-        if (s->unit[u].fusion != FLIM_FUSION_STEM) {
-            add_backward_of(s, u);
+        if (s->unit[u].fusion == FLIM_FUSION_STEM || s->unit[u].fusion == FLIM_FUSION_SKIP) {
+            continue;
+        }
+        add_backward_of(s, u);
+        const int added =
+            s->net->unit[u].skip; /* next, since the data gradient of the block's first convolution may add its dx */
+        if (added >= 0 && s->unit[added].fusion == FLIM_FUSION_SKIP) {
+            add_backward_of(s, added);
         }
     }
 }

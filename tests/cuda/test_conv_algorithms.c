@@ -304,6 +304,35 @@ static flim_conv_problem problem_of(const example *e, flim_conv_op op, flim_stor
     return p;
 }
 
+/* Of element i (n,in,pixels) of x: the side of the activation; the gradient that the epilogue adds, of a strided one from (n,in,out). */
+static bool is_positive(const example *e, int64_t i)
+{
+    const int64_t c = i / e->x_pixels % e->unit.in_channels;
+    return e->z[i] * e->scale[c] + e->shift[c] - 1.0 > 0;
+}
+
+static double added(const example *e, const flim_conv_problem *p, int64_t i)
+{
+    int64_t rest = i % e->x_pixels, at = 0, size = 1;
+    for (int d = 2; d >= 0 && p->add == FLIM_ADD_STRIDED; d--) {
+        if (rest % p->in[d] % p->stride[d] != 0) {
+            return 0.0;
+        }
+        at += rest % p->in[d] / p->stride[d] * size;
+        size *= p->out[d];
+        rest /= p->in[d];
+    }
+    return p->add == FLIM_ADD_STRIDED ? e->add[i / e->x_pixels * e->y_pixels + at]
+           : p->add == FLIM_ADD_DENSE ? e->add[i]
+                                      : 0.0;
+}
+
+/* The multiplier of a dropped channel. */
+static double kept(int64_t cell, int64_t channel)
+{
+    return (double)((cell + channel) % 3);
+}
+
 /* The problem's output by the reference, over n cells; wrong: with one wrong tap of one channel. */
 static double *reference_of(const example *e, const flim_conv_problem *p, int64_t n, bool wrong, int64_t *count)
 {
@@ -325,8 +354,8 @@ static double *reference_of(const example *e, const flim_conv_problem *p, int64_
     dw[at] += wrong ? 1.0 : 0.0;
     for (int64_t i = 0; i < n * p->in_channels * e->x_pixels && p->epilogue; i++) {
         const int64_t c = i / e->x_pixels % p->in_channels;
-        const double v = dx[i] + (p->add ? e->add[i] : 0.0);
-        dx[i] = e->z[i] * e->scale[c] + e->shift[c] - 1.0 > 0 ? v : 0.01 * v;
+        const double v = (dx[i] + added(e, p, i)) * (p->sign_mask ? kept(i / e->x_pixels / p->in_channels, c) : 1.0);
+        dx[i] = is_positive(e, i) ? v : 0.01 * v;
     }
     *count = forward ? e->y_count / e->n * n : weight ? e->w_count : e->x_count / e->n * n;
     double *all[] = {y, dx, dw};
@@ -337,6 +366,27 @@ static double *reference_of(const example *e, const flim_conv_problem *p, int64_
     }
     free(none);
     return all[p->op];
+}
+
+/* The sides of the activation as bits (n,pixels,c/8), and the multipliers (n,c); padding channels are 0. */
+static void take_sign_mask(const example *e, const flim_conv_problem *p, int64_t n, flim_conv_epilogue *out)
+{
+    const int64_t bytes = p->n * e->x_pixels * p->c / 8;
+    uint8_t *bits = calloc((size_t)bytes, 1), *there = take(bytes);
+    double *keep = ref_array(p->n * p->c);
+    assert_non_null(bits);
+    for (int64_t i = 0; i < n * p->in_channels * e->x_pixels; i++) {
+        const int64_t cell = i / e->x_pixels / p->in_channels, c = i / e->x_pixels % p->in_channels;
+        const int64_t at = (cell * e->x_pixels + i % e->x_pixels) * p->c + c;
+        bits[at / 8] |= (uint8_t)(is_positive(e, i) << at % 8);
+        keep[cell * p->c + c] = kept(cell, c);
+    }
+    check_cuda(cudaMemcpy(there, bits, (size_t)bytes, cudaMemcpyHostToDevice), "copy in");
+    check_cuda(cudaDeviceSynchronize(), "copy in");
+    out->sign_mask = there;
+    out->keep = take_floats(keep, p->n * p->c);
+    free(bits);
+    free(keep);
 }
 
 static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice *c, int64_t n)
@@ -383,7 +433,11 @@ static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice
                                           .scale = take_floats(e->scale, p->in_channels),
                                           .shift = take_floats(below, p->in_channels),
                                           .mean = take_floats(e->mean, p->in_channels),
-                                          .add = take_tensor(p->type, e->add, n, p->n, p->in_channels, e->x_pixels)};
+                                          .add = take_tensor(p->type, e->add, n, p->n, p->in_channels,
+                                                             p->add == FLIM_ADD_STRIDED ? e->y_pixels : e->x_pixels)};
+        if (p->sign_mask) {
+            take_sign_mask(e, p, n, &a.epilogue);
+        }
     }
     free(below);
     return a;
@@ -521,13 +575,19 @@ static void every_algorithm_gives_the_reference(void **state)
                     fail_msg("%s: nothing computes direction %d in %s", layers[i].name, op, type_name[type]);
                 }
                 checked += plain;
-                for (int form = 1; form < 16; form++) { /* what may be fused, in all combinations that the table takes */
+                for (int form = 1; form < 64; form++) { /* what may be fused, in all combinations that the table takes */
                     flim_conv_problem f = p;
                     f.master = form & 8;
                     f.sums = form & 1;
                     if (op == FLIM_CONV_DATA) {
                         f.epilogue = form & 2;
-                        f.add = form & 4;
+                        f.add = !(form & 4) ? FLIM_ADD_NONE : form & 32 ? FLIM_ADD_STRIDED : FLIM_ADD_DENSE;
+                        f.sign_mask = form & 16;
+                        if (form & 32 && !(form & 4)) {
+                            continue;
+                        }
+                    } else if (form >= 16) {
+                        break;
                     } else {
                         f.x_form = form & 2 ? FLIM_INPUT_NORM_ACT_ON_LOAD : FLIM_INPUT_PLAIN;
                     }

@@ -201,12 +201,19 @@ static void check_gradients(model *m, const flim_operation *o)
     expect(m, !through || (o->kind != FLIM_OP_GRAD_SUMS && m->coefficients[o->unit]), "a gradient of the wrong side", NONE);
 }
 
+/* The operation's gradient has come through the activation. */
+static bool is_through(const model *m, const flim_operation *o)
+{
+    const int gradient = o->in[FLIM_IN_GRADIENT];
+    return o->kind == FLIM_OP_GRAD_APPLY && gradient != NONE && m->through[gradient];
+}
+
 static void check_epilogue(model *m, const flim_operation *o, bool backward)
 {
     const int added = m->s->net->unit[o->unit].skip, operand = o->in[FLIM_IN_SKIP];
     expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, o->unit) && m->affine[o->unit], "no z, or no BatchNorm yet", NONE);
     expect(m,
-           added < 0 ? operand == NONE
+           added < 0 || is_through(m, o) ? operand == NONE
            : backward && operand != NONE && m->s->label[operand].kind == FLIM_BUFFER_SIGN_MASK
                ? is(m, operand, FLIM_BUFFER_SIGN_MASK, o->unit)
                : is_output(m, operand, added, o->input_form),
@@ -217,7 +224,9 @@ static void check_epilogue(model *m, const flim_operation *o, bool backward)
 static void check_data(model *m, const flim_operation *o)
 {
     const int input = m->s->net->unit[o->unit].input, add = o->in[FLIM_IN_GRADIENT + 1], dx = o->out[FLIM_OUT];
-    const bool through = o->in[FLIM_IN_Z] != NONE;
+    const bool through = o->in[FLIM_IN_Z] != NONE, adds = through && m->s->net->unit[input].skip >= 0;
+    expect(m, adds ? is(m, o->in[FLIM_IN_SKIP], FLIM_BUFFER_SIGN_MASK, input) : o->in[FLIM_IN_SKIP] == NONE,
+           "not the side of the activation", o->in[FLIM_IN_SKIP]);
     expect(m, input >= 0 && is(m, dx, FLIM_BUFFER_DX, o->unit), "no dx", NONE);
     expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
     expect(m, !through || (is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, input) && m->affine[input]), "no z of the input unit",
@@ -237,13 +246,17 @@ static void check_gradient_apply(model *m, const flim_operation *o)
     check_gradients(m, o);
     expect(m, m->coefficients[o->unit], "no sums yet", NONE);
     expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
-    expect(m, added < 0 ? dv == NONE && skip_dz == NONE : (dv == NONE) != (skip_dz == NONE), "gradient of what is added",
-           NONE);
+    const bool through = is_through(m, o);
+    expect(m, added < 0 || through ? dv == NONE && skip_dz == NONE : (dv == NONE) != (skip_dz == NONE),
+           "gradient of what is added", NONE);
     expect(m, dv == NONE || is(m, dv, FLIM_BUFFER_DV, o->unit), "no dv", dv);
     expect(m, skip_dz == NONE || (is(m, skip_dz, FLIM_BUFFER_DZ, added) && m->coefficients[added]), "no dz of the skip",
            skip_dz);
     if (dv != NONE) {
         m->edges[dv] = edge(o->unit, true);
+    } else if (added >= 0 && through) { /* what came through the activation is the dv */
+        m->edges[o->in[FLIM_IN_GRADIENT]] = edge(o->unit, true);
+        m->through[o->in[FLIM_IN_GRADIENT]] = false;
     }
 }
 
@@ -274,7 +287,11 @@ static void check_convolution(model *m, const flim_operation *o)
            NONE);
     expect(m, !flim_conv_is_fused(p) || !o->conv->algorithm->library, "nothing is fused with a library's convolution", NONE);
     expect(m, p->epilogue == (o->kind == FLIM_OP_DATA && o->in[FLIM_IN_Z] != NONE), "the wrong epilogue", NONE);
-    expect(m, p->add == (o->kind == FLIM_OP_DATA && o->in[FLIM_IN_GRADIENT + 1] != NONE), "the wrong sum of gradients", NONE);
+    expect(m, p->sign_mask == (p->epilogue && o->in[FLIM_IN_SKIP] != NONE), "the wrong side of the activation", NONE);
+    const int add = o->kind == FLIM_OP_DATA ? o->in[FLIM_IN_GRADIENT + 1] : NONE;
+    expect(m, (p->add != FLIM_ADD_NONE) == (add != NONE), "the wrong sum of gradients", NONE);
+    expect(m, add == NONE || m->s->arena.buffer[add].bytes >= flim_conv_add_elements(p) * flim_storage_size(p->type),
+           "a gradient of another shape is added", add);
     expect(m,
            needs == 0 || (o->scratch != NONE && m->s->label[o->scratch].kind == FLIM_BUFFER_SCRATCH &&
                           m->s->arena.buffer[o->scratch].bytes >= needs),

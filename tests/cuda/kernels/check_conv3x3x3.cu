@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "check_util.cuh"
+#include "conv3x3x3_reference.cuh"
 
 #include "cuda/conv/conv3x3x3.h"
 
@@ -14,58 +15,6 @@ namespace
 enum { FORWARD, FORWARD_PROLOGUE, DATA, DATA_EPILOGUE, DATA_ADD, KINDS };
 const char *const kind_name[KINDS] = {"forward", "forward + prologue", "data gradient", "data gradient + epilogue",
                                       "data gradient + add + epilogue"};
-
-struct size {
-    int64_t n;
-    int t, h, w; /* of the layer's input */
-    int c, k, stride; /* channels in and out; stride in y and x */
-
-    __host__ __device__ int ho() const
-    {
-        return (h - 1) / stride + 1;
-    }
-    __host__ __device__ int wo() const
-    {
-        return (w - 1) / stride + 1;
-    }
-    int64_t x_elements() const
-    {
-        return n * t * h * w * c;
-    }
-    int64_t y_elements() const
-    {
-        return n * t * ho() * wo() * k;
-    }
-};
-
-/* out = conv(x) + bias, or the data gradient (data) of x without bias. */
-template <typename T>
-__global__ void ref_conv(size s, const T *x, const float *weight, const float *bias, bool data, double *out)
-{
-    const int ci = data ? s.k : s.c, co = data ? s.c : s.k, hi = data ? s.ho() : s.h, wi = data ? s.wo() : s.w,
-              ho = data ? s.h : s.ho(), wo = data ? s.w : s.wo();
-    const int64_t count = s.n * s.t * ho * wo * co;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-        const int o = (int)(i % co);
-        const int64_t at = i / co, cell = at / wo / ho / s.t;
-        const int xo = (int)(at % wo), yo = (int)(at / wo % ho), to = (int)(at / wo / ho % s.t);
-        double sum = bias ? bias[o] : 0.0;
-        for (int tap = 0; tap < 27; tap++) {
-            const int t = to + tap / 9 - 1; /* of the data gradient the taps run backwards */
-            int y = yo * (data ? 1 : s.stride) + tap / 3 % 3 - 1, x_at = xo * (data ? 1 : s.stride) + tap % 3 - 1;
-            if (data && (y % s.stride != 0 || x_at % s.stride != 0))
-                continue;
-            y = data ? y / s.stride : y, x_at = data ? x_at / s.stride : x_at;
-            if ((unsigned)t >= (unsigned)s.t || (unsigned)y >= (unsigned)hi || (unsigned)x_at >= (unsigned)wi)
-                continue;
-            const T *from = x + (((cell * s.t + t) * hi + y) * wi + x_at) * ci;
-            for (int c = 0; c < ci; c++)
-                sum += (double)(float)from[c] *
-                       (double)(float)(T)(data ? weight[(c * co + o) * 27 + 26 - tap] : weight[(o * ci + c) * 27 + tap]);
-        }
-        out[i] = sum;
-    }
-}
 
 template <typename T> __global__ void ref_prologue(size s, const T *z, const float *scale, const float *shift, T *x)
 {
@@ -103,7 +52,7 @@ flim_conv_problem problem_of(flim_storage type, int kind, const size &s)
     p.master = true;
     p.sums = kind != DATA;
     p.epilogue = kind > DATA;
-    p.add = kind == DATA_ADD;
+    p.add = kind == DATA_ADD ? FLIM_ADD_DENSE : FLIM_ADD_NONE;
     return p;
 }
 
@@ -139,7 +88,11 @@ template <typename T> struct conv_case {
         arguments.bias = bias;
         arguments.sums = sums;
         arguments.prologue = {scale, shift};
-        arguments.epilogue = {z, scale, shift, mean, add, nullptr};
+        arguments.epilogue.z = z;
+        arguments.epilogue.scale = scale;
+        arguments.epilogue.shift = shift;
+        arguments.epilogue.mean = mean;
+        arguments.epilogue.add = add;
         arguments.sums_about = mean;
         arguments.scratch = scratch;
     }
@@ -223,13 +176,6 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
         (long long)s.n, s.t, s.h, s.w, kind_name[kind], d.relative, d.worst, worst, equal ? "yes" : "no", same ? "yes" : "no",
         good ? "" : "FAILED");
     return good;
-}
-
-/* (K,C,27) -> (K,27,C), rounded. */
-template <typename T> __global__ void store_weight(int k, int c, const float *weight, T *w)
-{
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < k * c * 27; i += gridDim.x * blockDim.x)
-        w[(i / 27 / c * 27 + i % 27) * c + i / 27 % c] = (T)weight[i];
 }
 
 /* conv3x3x3.h's convolution by wgmma without fusion. */

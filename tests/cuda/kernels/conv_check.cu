@@ -1,10 +1,10 @@
 /* conv_check: checks the own convolution kernels against plain double-precision ones on random data, and times them.
  *
- *   conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | stem_alone | wgrad | conv3x3x3 | fp32]...
+ *   conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | stem_alone | wgrad | conv3x3x3 | strided | fp32]...
  *                   check and time where neither is named, all kernels where none is; small = a check without large problems,
  *                   as compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
- * --card cuts the work of stem, stem_alone, wgrad and conv3x3x3 as for a card with less shared memory and multiprocessors: 101376,58 is an
+ * --card cuts the work of all but fp32 as for a card with less shared memory and multiprocessors: 101376,58 is an
  * L4, 166912,108 an A100.
  *
  * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances
@@ -22,6 +22,8 @@ bool check_wgrad(bool small);
 void time_wgrad(void);
 bool check_conv3x3x3(bool small);
 void time_conv3x3x3(void);
+bool check_strided(bool small);
+void time_strided(void);
 bool check_fp32(bool small);
 void time_fp32(bool quick);
 
@@ -39,11 +41,9 @@ const struct {
     bool (*check)(bool small);
     void (*time)();
     int capability; /* least */
-} kernels[] = {{"stem", check_stem, time_stem, 80},
-               {"stem_alone", check_stem_alone, time_stem_alone, 80},
-               {"wgrad", check_wgrad, time_wgrad, 80},
-               {"conv3x3x3", check_conv3x3x3, time_conv3x3x3, 80},
-               {"fp32", check_fp32, [] { time_fp32(false); }, 75}};
+} kernels[] = {{"stem", check_stem, time_stem, 80},          {"stem_alone", check_stem_alone, time_stem_alone, 80},
+               {"wgrad", check_wgrad, time_wgrad, 80},       {"conv3x3x3", check_conv3x3x3, time_conv3x3x3, 80},
+               {"strided", check_strided, time_strided, 90}, {"fp32", check_fp32, [] { time_fp32(false); }, 75}};
 
 } // namespace
 
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
                 named = known = true;
         if (!known) {
             fprintf(stderr, "usage: conv_check [--card SHARED_BYTES,PROCESSORS] [check | small] [time] [stem | stem_alone | "
-                            "wgrad | conv3x3x3 | fp32]...\n");
+                            "wgrad | conv3x3x3 | strided | fp32]...\n");
             return 2;
         }
     }

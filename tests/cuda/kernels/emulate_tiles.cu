@@ -10,6 +10,7 @@
 
 #include "cuda/conv/conv3x3x3_plan.cuh"
 #include "cuda/conv/conv3x3x3_wgrad_tiles.cuh"
+#include "cuda/conv/conv_strided_plan.cuh"
 
 namespace
 {
@@ -147,6 +148,60 @@ template <int CI, int CO> void check_convolution(const flim_conv_problem &s)
         fail("another position", "convolution", s);
 }
 
+/* Every pixel of dx meets, over all products, each tap that reaches it once, with the dz of that tap or nothing. */
+void check_strided(const flim_conv_problem &s)
+{
+    using namespace flim_conv_strided;
+    plan p;
+    const int h = s.in[1], w = s.in[2], ho = s.out[1], wo = s.out[2];
+    if (!find_plan(&s, HOPPER, &p)) {
+        if (w <= 58) /* wider rows are cuDNN's */
+            fail("no plan", "data gradient of stride 2", s);
+        return;
+    }
+    bool inside = p.shared_bytes <= HOPPER && p.ring >= LEAST_RING && p.ring <= MOST_RING, right = true;
+    std::vector<int> seen((size_t)(s.n * h * w * 9), 0);
+    for (int unit = 0; unit < p.units; unit++) {
+        std::vector<position> z((size_t)p.slots, nothing);
+        for (int row = 0; row <= p.rows; row++) {
+            const place from = place_of(p, unit * p.rows + row);
+            write_box(z, row * p.pitch, 1, 1, p.pitch, 1, from.cell, from.y, 0, (int)s.n, ho, wo, inside);
+        }
+        for (int slot = 0; slot < SLOTS; slot++) {
+            const place to = place_of(p, unit * p.rows + slot / p.pitch);
+            const int column = slot % p.pitch;
+            const bool there = slot / p.pitch < p.rows && column < wo && to.y < ho && to.cell < p.n;
+            for (int i = 0; i < PRODUCTS; i++) {
+                const column_group begins = place_of_product(i);
+                const int from = slot + begins.y * p.pitch + begins.x;
+                inside = inside && from < p.slots;
+                for (int k = 0; k < product_of(i).count && inside && there; k++) {
+                    const column_group g = group_of(product_of(i).first + k);
+                    if (g.of < 0)
+                        continue;
+                    const int y = 2 * to.y + class_y(g.of), x = 2 * column + class_x(g.of), tap = tap_of(g);
+                    if (y >= h || x >= w)
+                        continue;
+                    const position got = z[(size_t)from], want = {to.cell, (y + 1 - tap / 3) / 2, (x + 1 - tap % 3) / 2};
+                    const bool exists = want.y < ho && want.x < wo;
+                    right = right && g.of == class_of(product_of(i).sums, k) && g.y == begins.y && g.x == begins.x &&
+                            (y + 1 - tap / 3) % 2 == 0 && (x + 1 - tap % 3) % 2 == 0 &&
+                            (exists ? got.cell == want.cell && got.y == want.y && got.x == want.x : got.cell < 0);
+                    seen[(size_t)(((to.cell * h + y) * w + x) * 9 + tap)]++;
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < seen.size(); i++) {
+        const int tap = (int)(i % 9), x = (int)(i / 9) % w, y = (int)(i / 9) / w % h;
+        right = right && seen[i] == ((y + 1 - tap / 3) % 2 == 0 && (x + 1 - tap % 3) % 2 == 0);
+    }
+    if (!inside)
+        fail("beyond its slice", "data gradient of stride 2", s);
+    else if (!right)
+        fail("another position", "data gradient of stride 2", s);
+}
+
 } // namespace
 
 int main()
@@ -167,7 +222,8 @@ int main()
                 check_convolution<16, 16>(problem_of(n, 16, 16, h, w, 1, false));
                 check_convolution<32, 32>(problem_of(n, 32, 32, h, w, 1, false));
                 check_convolution<64, 32>(problem_of(n, 64, 64, h, w, 1, false));
-                checked += 3;
+                check_strided(problem_of(n, 32, 64, h, w, 2, false));
+                checked += 4;
             }
     printf("%d tilings, %d failures\n", checked, failures);
     return failures > 0;
