@@ -362,8 +362,10 @@ cudaError_t start_form(const CUtensorMap &map, const kernel_arguments &a, const 
         error = start_kernel<T, CI, CO, false, MASTER, MASTER, true>(map, a, p, grid, stream);
     else if (MASTER && s->epilogue)
         error = start_kernel<T, CI, CO, false, MASTER, false, true>(map, a, p, grid, stream);
-    else if (MASTER && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
-        error = start_kernel<T, CI, CO, MASTER, false, false, true>(map, a, p, grid, stream);
+    else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD && (MASTER || s->sums))
+        error = start_kernel<T, CI, CO, true, false, false, true>(map, a, p, grid, stream);
+    else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
+        error = start_kernel<T, CI, CO, true, false, false, MASTER>(map, a, p, grid, stream);
     else if (MASTER || s->sums)
         error = start_kernel<T, CI, CO, false, false, false, true>(map, a, p, grid, stream);
     else

@@ -25,7 +25,7 @@ typedef struct flim_conv_epilogue {
     const void *z; /* (n,in,c) of the previous unit */
     const float *scale, *shift; /* (c), its folded BatchNorm; not read of problems with `sign_mask` */
     const uint8_t *sign_mask; /* (n,in,c/8), a bit per channel, the lowest first: u > 0; of problems with `sign_mask` */
-    const float *keep; /* (n,c), of problems with `sign_mask`: the multipliers of dropped channels */
+    const float *keep; /* (n,c), of problems with `sign_mask`: 0 for a dropped channel, else one number for all */
     const float *mean; /* (c), what z is centred by */
     const void
         *add; /* (n,in,c) or (n,out,c): another gradient of the same activation (a skip's), as the problem's `add` says */

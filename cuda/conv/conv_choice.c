@@ -49,6 +49,16 @@ bool flim_conv_is_supported(const flim_conv_problem *problem, const flim_card *c
     return supported;
 }
 
+bool flim_conv_is_guessed(const flim_conv_problem *problem, const flim_card *card)
+{
+    bool guessed = false;
+    for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
+        const flim_conv_algorithm *a = flim_conv_algorithms[i];
+        guessed = guessed || (a->supported(problem, card) && (!a->guess || a->guess(problem, card)));
+    }
+    return guessed;
+}
+
 bool flim_conv_gathers(const flim_conv_problem *problem, const flim_card *card)
 {
     bool gathers = false;

@@ -131,19 +131,20 @@ __device__ __forceinline__ void multiply_product(float (&sums)[N], uint64_t rows
         flim_wgmma<T, 0>(sums, rows + step * 2, b + (group_at(FIRST) + step * step_bytes(FIRST)) / 16);
 }
 
-/* A pair through the epilogue: positive: both sides of the activation as two bits. */
+/* A pair through the epilogue.  positive, kept: two bits, the sides of the activation, and that the channels are not dropped; by: what
+ * those that are not are multiplied by. */
 template <typename T>
-__device__ __forceinline__ uint32_t pair_of_gradient(float2 mean, float first, float second, uint32_t z_word,
-                                                     unsigned positive, float *sum, float *product)
+__device__ __forceinline__ uint32_t pair_of_gradient(const float *mean, float first, float second, uint32_t z_word,
+                                                     unsigned positive, unsigned kept, float by, float *sum, float *product)
 {
     const float2 z = flim_unpack<T>(z_word);
-    const uint32_t word =
-        flim_pack<T>(positive & 1 ? first : FLIM_SLOPE * first, positive & 2 ? second : FLIM_SLOPE * second);
+    const float a = first * (positive & 1 ? by : FLIM_SLOPE * by), b = second * (positive & 2 ? by : FLIM_SLOPE * by);
+    const uint32_t word = flim_pack<T>(kept & 1 ? a : 0.0f, kept & 2 ? b : 0.0f);
     const float2 du = flim_unpack<T>(word);
     sum[0] += du.x;
     sum[1] += du.y;
-    product[0] += du.x * (z.x - mean.x);
-    product[1] += du.y * (z.y - mean.y);
+    product[0] += du.x * (z.x - mean[0]);
+    product[1] += du.y * (z.y - mean[1]);
     return word;
 }
 
@@ -163,7 +164,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
     const uint4 *const z = static_cast<const uint4 *>(a.epilogue.z), *const add = static_cast<const uint4 *>(a.epilogue.add);
     const float add_by = ADD && a.epilogue.add_scale ? *a.epilogue.add_scale : 1.0f;
     const uint32_t mine = (uint32_t)(group * 64 * ROW);
-    float sum[LANE] = {}, product[LANE] = {};
+    float sum[LANE] = {}, product[LANE] = {}, kept_by = 1.0f;
     flim_turn x;
     segment s;
     auto take = [&]() { /* the next slice */
@@ -177,8 +178,8 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
             flim_barrier_arrive(at.ring.read(place));
     };
     while (next_segment(a, &from, end, &s)) {
-        /* This lane's outputs of class EVEN, and where a skip's gradient lies, in eights of channels; the classes that are in the image, and
-         * the cell. */
+        /* This lane's outputs of class EVEN, and where a skip's gradient lies, in eights of channels; a bit for each class that is in the
+         * image, and one for each of the lane's channels that is not dropped. */
         unsigned pixel[2], compact[2], there[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -188,7 +189,12 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
             const unsigned right = 2 * column + 1 < a.w, below = 2 * to.y + 1 < a.h, t = to.cell * a.t + s.t0;
             pixel[i] = inside ? ((t * a.h + 2 * to.y) * a.w + 2 * column) * eights + channel / 8 : 0;
             compact[i] = inside ? ((t * a.ho + to.y) * a.wo + column) * eights + channel / 8 : 0;
-            there[i] = inside ? 1 | right << RIGHT | below << BELOW | (right & below) << BOTH | to.cell << CLASSES : 0;
+            there[i] = inside ? 1 | right << RIGHT | below << BELOW | (right & below) << BOTH : 0;
+            for (int k = 0; k < LANE && EPILOGUE && inside; k++) {
+                const float keep = a.epilogue.keep[(int64_t)to.cell * a.c + channel + k];
+                there[i] |= (unsigned)(keep != 0.0f) << (CLASSES + k);
+                kept_by = keep != 0.0f ? keep : kept_by;
+            }
         }
         int before, here = take(), after = take();
 #pragma unroll 1
@@ -249,6 +255,11 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
             flim_hold(right);
             flim_hold(below);
             give_back(before);
+            float means[LANE] = {};
+            if (EPILOGUE) {
+                *reinterpret_cast<float4 *>(means) = reinterpret_cast<const float4 *>(mean)[2 * q];
+                *reinterpret_cast<float4 *>(means + 4) = reinterpret_cast<const float4 *>(mean)[2 * q + 1];
+            }
 #pragma unroll
             for (int k = 0; k < CLASSES; k++) {
                 const int c = (k + 1) % CLASSES;
@@ -260,8 +271,6 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                         continue;
                     uint4 packed;
                     uint32_t *word = &packed.x;
-                    const float2 *keep = reinterpret_cast<const float2 *>(
-                        EPILOGUE ? a.epilogue.keep + (int64_t)(there[i] >> CLASSES) * a.c + channel : nullptr);
                     const uint32_t *zw = &z4[c][i].x, *dw = &d4[i].x;
 #pragma unroll
                     for (int j = 0; j < LANE / 2; j++) {
@@ -279,12 +288,10 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                             first = fmaf(d.x, add_by, first);
                             second = fmaf(d.y, add_by, second);
                         }
-                        if (EPILOGUE)
-                            first *= keep[j].x, second *= keep[j].y;
-                        word[j] = EPILOGUE
-                                      ? pair_of_gradient<T>(reinterpret_cast<const float2 *>(mean)[q * LANE / 2 + j], first,
-                                                            second, zw[j], bits[c][i] >> 2 * j, sum + 2 * j, product + 2 * j)
-                                      : flim_pack<T>(first, second);
+                        word[j] = EPILOGUE ? pair_of_gradient<T>(means + 2 * j, first, second, zw[j], bits[c][i] >> 2 * j,
+                                                                 there[i] >> (CLASSES + 2 * j), kept_by, sum + 2 * j,
+                                                                 product + 2 * j)
+                                           : flim_pack<T>(first, second);
                     }
                     static_cast<uint4 *>(a.out)[place_of_class(c, i)] = packed;
                 }

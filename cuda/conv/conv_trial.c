@@ -87,6 +87,18 @@ static bool gives_sums(const flim_conv_problem *p)
     return p->sums && !flim_stem_is_alone(p);
 }
 
+/* One number, 0.747, and 0 for the last channels of the last cell. */
+static flim_status take_keep(flim_conv_trial *t, flim_error *err)
+{
+    const int64_t count = t->problem->n * t->problem->c, dropped = (t->problem->c + 1) / 2;
+    float *keep;
+    FLIM_TRY(take_floats(t, count, 0, &keep, err));
+    FLIM_TRY_CUDA(cudaMemsetAsync(keep, 0x3f, (size_t)(count - dropped) * sizeof *keep, t->device->stream));
+    FLIM_TRY_CUDA(cudaMemsetAsync(keep + count - dropped, 0, (size_t)dropped * sizeof *keep, t->device->stream));
+    t->arguments.epilogue.keep = keep;
+    return FLIM_OK;
+}
+
 static flim_status take_norms(flim_conv_trial *t, flim_error *err)
 {
     const flim_conv_problem *p = t->problem;
@@ -102,7 +114,7 @@ static flim_status take_norms(flim_conv_trial *t, flim_error *err)
         FLIM_TRY(take(t, p->type, flim_conv_x_elements(p), 7, &a->epilogue.z, err));
         if (p->sign_mask) { /* any bits will do */
             FLIM_TRY(take_floats(t, flim_conv_x_elements(p) / 32 + 1, 8, &a->epilogue.sign_mask, err));
-            FLIM_TRY(take_floats(t, p->n * p->c, 9, &a->epilogue.keep, err));
+            FLIM_TRY(take_keep(t, err));
         } else {
             FLIM_TRY(take_floats(t, p->c, 8, &a->epilogue.scale, err));
             FLIM_TRY(take_floats(t, p->c, 9, &a->epilogue.shift, err));

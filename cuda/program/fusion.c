@@ -130,6 +130,18 @@ static bool gathers_sums(const flim_schedule *s, int u, const flim_card *card)
     return s->train && may_be_fused(unit) && !(s->unfused[u] & 1u << FLIM_CONV_FORWARD) && flim_conv_gathers(&problem, card);
 }
 
+/* The forward convolution can apply its input unit's BatchNorm and activation as it loads z, and in training gathers the sums over its own
+ * output. */
+static bool applies_on_load(const flim_schedule *s, int u, const flim_card *card)
+{
+    const flim_unit *unit = &s->net->unit[u];
+    flim_conv_problem problem = flim_fusion_problem(unit, FLIM_CONV_FORWARD, s->type, s->batch, s->deterministic);
+    problem.x_form = FLIM_INPUT_NORM_ACT_ON_LOAD;
+    problem.sums = s->train;
+    return s->unit[u].conv3x3x3 || (may_be_fused(unit) && (s->unit[u].gathers || !s->train) &&
+                                    !(s->unfused[u] & 1u << FLIM_CONV_FORWARD) && flim_conv_is_guessed(&problem, card));
+}
+
 /* Unit d alone reads what may be conv_stem.h's stem. */
 static bool reads_stem(const flim_schedule *s, int d)
 {
@@ -224,7 +236,7 @@ void flim_fusion_find(flim_schedule *s, const flim_card *card)
 }
 
 /* The kernel of unit u's weight gradient can apply what stands between its input unit's z and x. */
-static bool weight_applies(const flim_schedule *s, int u)
+static bool weight_can_apply(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
     return s->train && su->conv[FLIM_CONV_WEIGHT] && su->conv[FLIM_CONV_WEIGHT]->algorithm->fp32_gradient &&
@@ -233,20 +245,28 @@ static bool weight_applies(const flim_schedule *s, int u)
            s->unit[su->unit->input].fusion != FLIM_FUSION_STEM_ALONE; /* which has no z */
 }
 
+/* ... and does: y is not stored, or not to be kept.  Where it is, it is read as it is, which takes the kernel a sixth less time. */
+static bool weight_applies(const flim_schedule *s, int u)
+{
+    const int input = s->unit[u].unit->input;
+    return weight_can_apply(s, u) &&
+           (s->unit[input].fusion != FLIM_FUSION_NONE || s->unit[input].recompute == FLIM_Y_RECOMPUTED ||
+            s->recompute.blocks >> s->net->unit[input].block & 1u);
+}
+
 static bool same_stride(const flim_unit *a, const flim_unit *b)
 {
     return a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] && a->stride[2] == b->stride[2];
 }
 
-/* Unit u adds a skip, and nothing of it is to be recomputed: the unit whose data gradient can come through its activation by the sign mask
- * that it leaves, with that of a skip over the same strides if there is one; or -1. */
+/* Unit u adds a skip: the unit whose data gradient can come through its activation by the sign mask that it leaves, with that of a skip over
+ * the same strides if there is one; or -1. */
 static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_unit *unit = &s->net->unit[u];
     int from = -1, compact = -1;
     if (!s->train || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 ||
-        s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0 || s->recompute.outputs > 0 ||
-        s->recompute.blocks >> unit->block & 1u) {
+        s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0) {
         return -1;
     }
     for (int r = 0; r < s->net->n_units; r++) {
@@ -282,7 +302,7 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
             if (reader->unit->input == u) {
                 conv_readers++;
                 from = reader->conv3x3x3 ? r : from;
-                all_apply = all_apply && reader->conv3x3x3 && (!s->train || weight_applies(s, r));
+                all_apply = all_apply && applies_on_load(s, r, card) && (!s->train || weight_can_apply(s, r));
             }
             skip_readers += reader->unit->skip == u;
         }
@@ -300,15 +320,20 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
 
 /* ---- what is recomputed ------------------------------------------------------------------------------------------------ */
 
-/* Another block reads this unit: its z, or else its y. */
+bool flim_fusion_by_mask(const flim_schedule *s, int u)
+{
+    return s->unit[u].gradient_from >= 0 && s->net->unit[u].skip >= 0;
+}
+
+/* Another block reads this unit: its z, or else its y.  That for which the sign mask is kept is read when its block is recomputed. */
 static bool read_outside(const flim_schedule *s, int u, bool z)
 {
     const flim_schedule_unit *su = &s->unit[u];
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_unit *reader = &s->net->unit[r];
         if (s->net->unit[r].block != s->net->unit[u].block && (reader->input == u || reader->skip == u)) {
-            const bool by_z =
-                su->fusion != FLIM_FUSION_NONE || su->gradient_from == r || (reader->input == u && weight_applies(s, r));
+            const bool by_z = su->fusion != FLIM_FUSION_NONE || (su->gradient_from == r && !flim_fusion_by_mask(s, u)) ||
+                              (reader->input == u && weight_applies(s, r));
             if (by_z || !z) {
                 return true;
             }
@@ -326,19 +351,21 @@ static bool recomputes_z(const flim_schedule *s, int u, uint32_t blocks)
            s->unit[u].fusion != FLIM_FUSION_STEM && (stem < 0 || stem == u) && !read_outside(s, u, true);
 }
 
-/* Which y the pass that sums their gradient could write again (if there is such a pass): those that only weight gradients
- * read between the forward pass and that. */
+/* Which y need not be kept: those that only weight gradients read after the forward pass, if these can apply BatchNorm and activation to z;
+ * if the pass that sums their gradient comes before and can write y again; if there is no such pass, for the sign mask, since then the
+ * epilogue runs again. */
 static bool could_recompute_y(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
-    bool wanted = false, early = false;
+    bool wanted = false, early = false, all_can_apply = true;
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_schedule_unit *reader = &s->unit[r];
         wanted = wanted || (reader->unit->input == u && !weight_applies(s, r));
+        all_can_apply = all_can_apply && (reader->unit->input != u || weight_can_apply(s, r));
         early = early || reader->unit->skip == u || (reader->unit->input == u && reader->recompute == FLIM_Z_RECOMPUTED);
     }
-    const bool summed = su->gradient_from < 0 || su->unit->skip >= 0; /* a sign mask is not used if outputs are recomputed */
-    return s->train && wanted && !early && su->recompute == FLIM_KEPT && summed && su->fusion == FLIM_FUSION_NONE;
+    return s->train && wanted && su->recompute == FLIM_KEPT && su->fusion == FLIM_FUSION_NONE &&
+           (all_can_apply || flim_fusion_by_mask(s, u) || (!early && su->gradient_from < 0));
 }
 
 /* The largest y that could be recomputed and is not; -1 = none. */
@@ -356,8 +383,9 @@ static int largest_recomputable(const flim_schedule *s)
     return largest;
 }
 
-void flim_fusion_find_recomputed(flim_schedule *s, const flim_recompute_set *set)
+void flim_fusion_find_recomputed(flim_schedule *s)
 {
+    const flim_recompute_set *set = &s->recompute;
     const int n = s->net->n_units;
     for (int u = 0; u < n; u++) {
         s->unit[u].recompute = recomputes_z(s, u, set->blocks) ? FLIM_Z_RECOMPUTED : FLIM_KEPT;
@@ -408,7 +436,17 @@ bool flim_fusion_has_sign_mask(const flim_schedule *s, int u)
 {
     const flim_unit *unit = s->unit[u].unit;
     return s->train && unit->act && unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP && unit->pool_t == 1 &&
-           s->unit[u].recompute != FLIM_Y_RECOMPUTED; /* which needs the value, not the sign */
+           (s->unit[u].recompute != FLIM_Y_RECOMPUTED ||
+            flim_fusion_by_mask(s, u)); /* else the value is needed, not the sign */
+}
+
+bool flim_fusion_rewrites_y(const flim_schedule *s, int u)
+{
+    bool read = false;
+    for (int r = 0; r < s->net->n_units; r++) {
+        read = read || (s->net->unit[r].input == u && !weight_applies(s, r));
+    }
+    return s->unit[u].recompute == FLIM_Y_RECOMPUTED && read;
 }
 
 bool flim_fusion_recomputes_y(const flim_schedule *s, int u)

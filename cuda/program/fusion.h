@@ -12,11 +12,12 @@
  * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h).  Then that
  * data gradient is also the unit's dv, what it gives to its own skip.
  * With activation checkpointing less is kept (flim_recompute_set):
- *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand;
+ *   - y that only weight gradients read is not kept: these apply BatchNorm and activation to z as they load it, if their kernels can; else
+ *     the pass that sums its gradient, which has z at hand, writes it again (or the epilogue, before the block that reads it);
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
  *     BatchNorm's statistics of the first time, so that the bits are the same.
  *
- * For: schedule.c, in this order: find, [search for convolutions], find_outputs, find_recomputed.
+ * For: schedule_build.c, in this order: find, [search for weight gradients], find_outputs, find_recomputed, [search for the others].
  * Owns: nothing.
  */
 #ifndef FLIM_CUDA_FUSION_H
@@ -28,8 +29,8 @@
 void flim_fusion_find(flim_schedule *schedule, const flim_card *card);
 /* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */
 void flim_fusion_find_outputs(flim_schedule *schedule, const flim_card *card);
-/* What is recomputed rather than kept. */
-void flim_fusion_find_recomputed(flim_schedule *schedule, const flim_recompute_set *set);
+/* What is recomputed rather than kept, of schedule->recompute. */
+void flim_fusion_find_recomputed(flim_schedule *schedule);
 
 /* How the convolutions of unit u take x: forward, and in its weight gradient. */
 flim_input_form flim_fusion_forward_form(const flim_schedule *schedule, int u);
@@ -42,6 +43,11 @@ bool flim_fusion_forward_fused(const flim_schedule *schedule, int u);
 bool flim_fusion_gradient_on_load(const flim_schedule *schedule, int u);
 /* The forward pass notes the signs of what the activation sees, so that the backward pass need not add the skip again. */
 bool flim_fusion_has_sign_mask(const flim_schedule *schedule, int u);
+/* Unit u adds a skip, and its gradient comes through its activation by the sign mask.  If its z is recomputed, its block is before that
+ * data gradient, not before its own backward pass. */
+bool flim_fusion_by_mask(const flim_schedule *schedule, int u);
+/* y of unit u is written again for weight gradients: by the pass that sums its gradient, or by the epilogue if there is none. */
+bool flim_fusion_rewrites_y(const flim_schedule *schedule, int u);
 /* Of a unit whose z is recomputed: its y goes with it, and something in the block still reads it. */
 bool flim_fusion_recomputes_y(const flim_schedule *schedule, int u);
 /* Heads that read unit u. */

@@ -108,7 +108,9 @@ static void add_epilogue(flim_schedule *s, int u, bool recomputed)
     } else {
         op_writes(s, FLIM_OUT, buffer[FLIM_BUFFER_Y]);
     }
-    op_writes(s, FLIM_OUT_SIGN_MASK, buffer[FLIM_BUFFER_SIGN_MASK]);
+    if (!recomputed || s->unit[u].recompute == FLIM_Z_RECOMPUTED) {
+        op_writes(s, FLIM_OUT_SIGN_MASK, buffer[FLIM_BUFFER_SIGN_MASK]);
+    }
 }
 
 static void add_forward(flim_schedule *s)
@@ -195,14 +197,15 @@ static void add_weight(flim_schedule *s, int u)
 static bool weight_waits(const flim_schedule *s, int u)
 {
     const int input = s->net->unit[u].input;
-    return input >= 0 && s->unit[input].recompute == FLIM_Y_RECOMPUTED && flim_fusion_weight_form(s, u) == FLIM_INPUT_PLAIN;
+    return input >= 0 && s->unit[input].recompute == FLIM_Y_RECOMPUTED && s->unit[input].gradient_from < 0 &&
+           flim_fusion_weight_form(s, u) == FLIM_INPUT_PLAIN;
 }
 
 static void add_gradient_sums(flim_schedule *s, int u)
 {
     add_operation(s, FLIM_OP_GRAD_SUMS, u);
     op_reads_backward(s, u);
-    if (s->unit[u].recompute == FLIM_Y_RECOMPUTED) {
+    if (flim_fusion_rewrites_y(s, u)) {
         op_recomputes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_Y]);
         for (int r = 0; r < s->net->n_units; r++) {
             if (s->net->unit[r].input == u && weight_waits(s, r)) {
@@ -284,11 +287,28 @@ static void add_data(flim_schedule *s, int u)
     op_convolves(s, u, FLIM_CONV_DATA);
 }
 
-/* The convolutions of a block that are recomputed, and what stands between them. */
-static void add_recomputed(flim_schedule *s, int block)
+/* Outputs that a block's backward pass reads, if there is no pass over their gradient that would write them. */
+static void add_rewritten(flim_schedule *s, int block)
 {
     for (int u = 0; u < s->net->n_units; u++) {
-        if (s->net->unit[u].block == block && s->unit[u].recompute == FLIM_Z_RECOMPUTED) {
+        const int from = s->unit[u].gradient_from;
+        if (from >= 0 && s->net->unit[from].block == block && flim_fusion_rewrites_y(s, u)) {
+            add_epilogue(s, u, true);
+        }
+    }
+}
+
+/* The convolutions of a block that are recomputed, and what stands between them; early: those of a block whose z the data gradient of the
+ * next one reads, in front of that, else those of any other. */
+static void add_recomputed(flim_schedule *s, int block, bool early)
+{
+    bool is_early = false;
+    for (int u = 0; u < s->net->n_units; u++) {
+        is_early = is_early ||
+                   (s->net->unit[u].block == block && flim_fusion_by_mask(s, u) && s->unit[u].recompute == FLIM_Z_RECOMPUTED);
+    }
+    for (int u = 0; u < s->net->n_units; u++) {
+        if (early == is_early && s->net->unit[u].block == block && s->unit[u].recompute == FLIM_Z_RECOMPUTED) {
             add_conv(s, u, true);
             if (flim_fusion_recomputes_y(s, u)) {
                 add_epilogue(s, u, true);
@@ -318,6 +338,10 @@ static void add_backward_of(flim_schedule *s, int u)
         add_weight(s, u);
     }
     if (su->unit->input >= 0) {
+        const int input = su->unit->input;
+        if (s->unit[input].gradient_from == u && flim_fusion_by_mask(s, input)) {
+            add_recomputed(s, s->net->unit[input].block, true);
+        }
         add_data(s, u);
     }
 }
@@ -327,7 +351,8 @@ static void add_backward(flim_schedule *s)
     const int last = s->net->n_units - 1;
     for (int u = last; u >= 0; u--) {
         if (u == last || s->net->unit[u + 1].block != s->net->unit[u].block) {
-            add_recomputed(s, s->net->unit[u].block);
+            add_rewritten(s, s->net->unit[u].block);
+            add_recomputed(s, s->net->unit[u].block, false);
         }
         if (s->unit[u].fusion == FLIM_FUSION_STEM || s->unit[u].fusion == FLIM_FUSION_SKIP) {
             continue;

@@ -392,7 +392,7 @@ static void raise_loss_scale(flim_program *program)
  * precision; a call with a value near a kink is made, and not compared.  times: of the convolutions' weights. */
 static void inspected_updates(int width, float times, const char *name)
 {
-    enum { N = 4, UPDATES = 3 };
+    enum { N = 4, UPDATES = 3, MOST_CALLS = 240 /* with large weights 2 of 60 were not near a kink (H200, tf32) */ };
     fixture f = make_fixture(width, 2, 17, 5, 5);
     for (int k = 0; k < f.net.n_tensors; k++) {
         const flim_tensor *t = &f.net.tensor[k];
@@ -416,7 +416,7 @@ static void inspected_updates(int width, float times, const char *name)
                          .near = 1.2e-5};
     double *m = ref_array(f.net.parameters), *v = ref_array(f.net.parameters);
     int compared = 0;
-    for (int i = 0; i < 60 && compared < UPDATES; i++) {
+    for (int i = 0; i < MOST_CALLS && compared < UPDATES; i++) {
         float *parameters = read_state(program, FLIM_STATE_PARAMETERS, f.net.parameters);
         float *statistics = read_state(program, FLIM_STATE_STATISTICS, f.net.statistics);
         ref_network *ref = ref_network_create(&f.net, parameters, statistics);

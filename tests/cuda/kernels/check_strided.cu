@@ -37,6 +37,13 @@ __global__ void fill_random_bytes(uint8_t *out, int64_t count)
         out[i] = (uint8_t)hash32((uint64_t)i ^ 77ull << 40);
 }
 
+/* One channel of five is dropped. */
+__global__ void fill_keep(float *out, int64_t count)
+{
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x)
+        out[i] = hash32((uint64_t)i ^ 78ull << 40) % 5 == 0 ? 0.0f : 1.25f;
+}
+
 template <typename T> struct strided_case {
     size s;
     int kind;
@@ -60,7 +67,7 @@ template <typename T> struct strided_case {
         random_normal(add, 4.0f, 0.0f, 43);
         random_normal(weight, 0.05f, 0.0f, 44);
         random_normal(mean, 0.5f, 0.1f, 45);
-        random_normal(keep, 0.5f, 1.0f, 46);
+        fill_keep<<<64, 256>>>(keep, keep.count);
         fill_random_bytes<<<256, 256>>>(sign_mask, sign_mask.count);
         store_weight<T><<<64, 256>>>(s.k, s.c, weight, w);
         CHECK(cudaMemcpy(add_scale, &by, sizeof by, cudaMemcpyHostToDevice));
