@@ -38,25 +38,35 @@ template <int CI, int CO> __device__ __forceinline__ int weight_halfword(int k, 
     return (tap % 9 * F::HALVES + k / 16) * (F::STEP_BYTES / 2) + column / 8 * 128 + k % 16 / 8 * 64 + column % 8 * 8 + k % 8;
 }
 
-/* The weights as operand B, by the threads that multiply; output channels from `first` on. */
+/* The weights as operand B, by the threads that multiply, eight input channels at once; output channels from `first` on. */
 template <typename T, int CI, int CO>
 __device__ __forceinline__ void fill_weights(const kernel_arguments &a, float weight_scale, int first, T *weights)
 {
-#pragma unroll 8
-    for (int i = threadIdx.x; i < CI * CO * TAPS; i += GROUPS * GROUP) {
+    constexpr int EIGHTS = CI / 8;
+    const T *const plain = static_cast<const T *>(a.plain_weight);
+#pragma unroll 2
+    for (int i = threadIdx.x; i < EIGHTS * CO * TAPS; i += GROUPS * GROUP) {
+        int k8, o, tap;
+        alignas(16) T value[8];
         if (form<CI, CO>::MASTER) { /* (K,C,27) */
-            const int o = i / (CI * TAPS), c = i / TAPS % CI, tap = i % TAPS;
-            weights[a.flip ? weight_halfword<CI, CO>(o, c, TAPS - 1 - tap) : weight_halfword<CI, CO>(c, o, tap)] =
-                (T)(a.weight[i] * weight_scale);
+            tap = i % TAPS, o = i / TAPS % CO, k8 = i / (TAPS * CO);
+            const float *from =
+                a.weight + (a.flip ? (k8 * 8 * CO + o) * TAPS + TAPS - 1 - tap : (o * CI + k8 * 8) * TAPS + tap);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                value[j] = (T)(from[j * (a.flip ? CO : 1) * TAPS] * weight_scale);
         } else if (a.flip) { /* (K,27,C) */
-            const int o = i % CO, tap = i / CO % TAPS, k = i / (CO * TAPS);
-            weights[weight_halfword<CI, CO>(k, o, TAPS - 1 - tap)] =
-                static_cast<const T *>(a.plain_weight)[((int64_t)k * TAPS + tap) * a.out_channels + first + o];
+            o = i % CO, k8 = i / CO % EIGHTS, tap = i / (CO * EIGHTS);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                value[j] = plain[((int64_t)(k8 * 8 + j) * TAPS + TAPS - 1 - tap) * a.out_channels + first + o];
         } else {
-            const int c = i % CI, tap = i / CI % TAPS, o = i / (CI * TAPS);
-            weights[weight_halfword<CI, CO>(c, o, tap)] =
-                static_cast<const T *>(a.plain_weight)[((int64_t)(first + o) * TAPS + tap) * CI + c];
+            k8 = i % EIGHTS, tap = i / EIGHTS % TAPS, o = i / (EIGHTS * TAPS);
+            *reinterpret_cast<uint4 *>(value) =
+                *reinterpret_cast<const uint4 *>(plain + ((int64_t)(first + o) * TAPS + tap) * CI + k8 * 8);
         }
+        *reinterpret_cast<uint4 *>(weights + weight_halfword<CI, CO>(k8 * 8, o, tap)) =
+            *reinterpret_cast<const uint4 *>(value);
     }
 }
 

@@ -108,8 +108,7 @@ template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int li
     return true;
 }
 
-/* The tiling with the least estimated clocks for a cell's positions; the same with the activation on load and without, so that both give
- * equal bits. */
+/* The tiling with the least estimated clocks for a cell's positions. */
 template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
     const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride);
@@ -124,7 +123,8 @@ template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, til
                 if (flim_ceil_div(ho, flim_ceil_div(ho, rows)) != rows || !complete<BLOCK>(p, s, limit))
                     continue;
                 const double products = p.inner * (BLOCK == 32 ? 240.0 : 288.0) + 200.0 + 0.2 * p.x_slots;
-                const double time = p.tiles * products / cells;
+                const double activation = s->x_form == FLIM_INPUT_PLAIN ? 0.0 : 300.0 + 0.13 * BLOCK * p.x_slots;
+                const double time = p.tiles * (products > activation ? products : activation) / cells;
                 if (least == 0.0 || time < least) {
                     least = time;
                     *best = p;

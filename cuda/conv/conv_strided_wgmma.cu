@@ -83,7 +83,7 @@ template <typename T> __device__ __forceinline__ void fill_weights(const kernel_
             constexpr int EIGHTS = CI / 8;
             for (int at = threadIdx.x; at < EIGHTS * CO; at += GROUPS * GROUP) {
                 const int o = at % CO, k8 = at / CO, column = o % LANE / 2 * 8 + o / LANE * 2 + o % 2;
-                T value[8] = {};
+                alignas(16) T value[8] = {};
 #pragma unroll
                 for (int j = 0; j < 8 && group_of(i).of >= 0; j++)
                     value[j] = from[((int64_t)(k8 * 8 + j) * TAPS + (2 - slice) * 9 + tap_of(group_of(i))) * a.c + first + o];

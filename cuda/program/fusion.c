@@ -245,13 +245,10 @@ static bool weight_can_apply(const flim_schedule *s, int u)
            s->unit[su->unit->input].fusion != FLIM_FUSION_STEM_ALONE; /* which has no z */
 }
 
-/* ... and does: y is not stored, or not to be kept.  Where it is, it is read as it is, which takes the kernel a sixth less time. */
+/* ... and does, since there is only z.  A y that is stored is read as it is, which takes the kernel a sixth less time. */
 static bool weight_applies(const flim_schedule *s, int u)
 {
-    const int input = s->unit[u].unit->input;
-    return weight_can_apply(s, u) &&
-           (s->unit[input].fusion != FLIM_FUSION_NONE || s->unit[input].recompute == FLIM_Y_RECOMPUTED ||
-            s->recompute.blocks >> s->net->unit[input].block & 1u);
+    return weight_can_apply(s, u) && s->unit[s->unit[u].unit->input].fusion == FLIM_FUSION_ON_LOAD;
 }
 
 static bool same_stride(const flim_unit *a, const flim_unit *b)
@@ -351,21 +348,19 @@ static bool recomputes_z(const flim_schedule *s, int u, uint32_t blocks)
            s->unit[u].fusion != FLIM_FUSION_STEM && (stem < 0 || stem == u) && !read_outside(s, u, true);
 }
 
-/* Which y need not be kept: those that only weight gradients read after the forward pass, if these can apply BatchNorm and activation to z;
- * if the pass that sums their gradient comes before and can write y again; if there is no such pass, for the sign mask, since then the
- * epilogue runs again. */
+/* Which y could be written again: those that only weight gradients read between the forward pass and the pass that sums their gradient, by
+ * that pass; or, if the sign mask stands for that pass, by the epilogue, which runs once more. */
 static bool could_recompute_y(const flim_schedule *s, int u)
 {
     const flim_schedule_unit *su = &s->unit[u];
-    bool wanted = false, early = false, all_can_apply = true;
+    bool wanted = false, early = false;
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_schedule_unit *reader = &s->unit[r];
         wanted = wanted || (reader->unit->input == u && !weight_applies(s, r));
-        all_can_apply = all_can_apply && (reader->unit->input != u || weight_can_apply(s, r));
         early = early || reader->unit->skip == u || (reader->unit->input == u && reader->recompute == FLIM_Z_RECOMPUTED);
     }
     return s->train && wanted && su->recompute == FLIM_KEPT && su->fusion == FLIM_FUSION_NONE &&
-           (all_can_apply || flim_fusion_by_mask(s, u) || (!early && su->gradient_from < 0));
+           (flim_fusion_by_mask(s, u) || (!early && su->gradient_from < 0));
 }
 
 /* The largest y that could be recomputed and is not; -1 = none. */

@@ -12,8 +12,8 @@
  * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h).  Then that
  * data gradient is also the unit's dv, what it gives to its own skip.
  * With activation checkpointing less is kept (flim_recompute_set):
- *   - y that only weight gradients read is not kept: these apply BatchNorm and activation to z as they load it, if their kernels can; else
- *     the pass that sums its gradient, which has z at hand, writes it again (or the epilogue, before the block that reads it);
+ *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand, or, if there is no such
+ *     pass, by the epilogue, before the backward pass of the block that reads it;
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
  *     BatchNorm's statistics of the first time, so that the bits are the same.
  *

@@ -98,8 +98,8 @@ typedef enum flim_fusion {
 
 typedef enum flim_recompute_state {
     FLIM_KEPT,
-    FLIM_Y_RECOMPUTABLE, /* y is kept for weight gradients only, and need not be (fusion.h) */
-    FLIM_Y_RECOMPUTED, /* and is not */
+    FLIM_Y_RECOMPUTABLE, /* y is kept for weight gradients only, and could be written again (fusion.h) */
+    FLIM_Y_RECOMPUTED, /* and is */
     FLIM_Z_RECOMPUTED /* the convolution runs again before the backward pass of its block; y, where anything still reads it */
 } flim_recompute_state;
 

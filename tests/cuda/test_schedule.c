@@ -34,7 +34,6 @@ typedef struct model {
     bool holds[FLIM_ARENA_BUFFERS]; /* written, and not overwritten since */
     int written_at[FLIM_ARENA_BUFFERS], writes[FLIM_ARENA_BUFFERS];
     bool unread[FLIM_ARENA_BUFFERS]; /* since it was written */
-    bool read_by_weight[FLIM_ARENA_BUFFERS]; /* by a weight gradient, as x */
     uint64_t
         edges[FLIM_ARENA_BUFFERS]; /* of a gradient: the uses of a tensor whose contributions are in it; bits of edge() */
     bool through[FLIM_ARENA_BUFFERS]; /* of a gradient: has come through the activation */
@@ -355,7 +354,6 @@ static void check_operands(model *m, const flim_operation *o)
         expect(m, is_output(m, o->in[FLIM_IN_X], input, o->input_form), "not the convolution's input", o->in[FLIM_IN_X]);
         expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, u), "no dz", NONE);
         check_convolution(m, o);
-        m->read_by_weight[o->in[FLIM_IN_X] == NONE ? 0 : o->in[FLIM_IN_X]] = true;
         break;
     case FLIM_OP_DATA:
         check_data(m, o);
@@ -431,8 +429,7 @@ static void count_writes(model *m)
         const bool result = kind == FLIM_BUFFER_Y && m->s->net->n_heads == 0; /* the features */
         expect(m, !m->unread[i] || result, "written for nobody", i);
         expect(m,
-               kind != FLIM_BUFFER_Y || m->writes[i] == 2 || !m->read_by_weight[i] ||
-                   m->s->unit[m->s->label[i].unit].recompute != FLIM_Y_RECOMPUTED,
+               kind != FLIM_BUFFER_Y || m->writes[i] == 2 || m->s->unit[m->s->label[i].unit].recompute != FLIM_Y_RECOMPUTED,
                "not recomputed", i);
     }
 }
