@@ -197,12 +197,13 @@ bool flim_conv_wgmma_supported(const flim_conv_problem *s, const flim_card *card
     const bool data = s->op == FLIM_CONV_DATA;
     const int from = data ? s->k : s->c, to = data ? s->c : s->k;
     const bool supported =
-        FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !s->master && !s->epilogue && !s->add &&
-        !s->stem && (s->x_form == FLIM_INPUT_PLAIN || (!data && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)) &&
+        FLIM_WGMMA && card->capability == 90 && s->op != FLIM_CONV_WEIGHT && !s->master && !s->sign_mask &&
+        s->add != FLIM_ADD_STRIDED && (s->epilogue ? data && s->sums : s->add == FLIM_ADD_NONE) && !s->stem &&
+        (s->x_form == FLIM_INPUT_PLAIN || (!data && s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)) &&
         s->dz_form == FLIM_INPUT_PLAIN && s->type != FLIM_STORAGE_FP32 && from == 64 && to % 32 == 0 && to <= 1024 &&
         flim_conv_has_shape(s, three, one, one) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 && s->in[2] > 0 &&
         (double)s->n * (double)flim_volume(s->in) < 2147483647.0 && fits_wgmma(s, from, card);
-    return supported && (!s->sums || (!data && s->out_channels == to && s->in_channels == from));
+    return supported && (!s->sums || (s->epilogue == data && s->out_channels == s->k && s->in_channels == s->c));
 }
 
 bool flim_conv_wgmma_walks_far(const flim_conv_problem *s, const flim_card *card)

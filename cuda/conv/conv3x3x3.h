@@ -40,7 +40,7 @@ cudaError_t flim_conv3x3x3_run(const flim_conv_problem *problem, const flim_conv
                                flim_conv3x3x3_variant variant, const flim_card *card, cudaStream_t stream);
 
 /* By wgmma on weights as stored: FORWARD from 64 channels to a multiple of 32, x PLAIN or NORM_ACT_ON_LOAD, with the sums for BatchNorm or
- * without, DATA the other way, stride 1; compute capability 9.0, and a program that has code for it. */
+ * without, DATA the other way, as it is or with epilogue and sums, stride 1; compute capability 9.0, and a program that has code for it. */
 bool flim_conv_wgmma_supported(const flim_conv_problem *problem, const flim_card *card);
 /* Its blocks walk far enough to be faster than another kernel (and a pass over y for the sums). */
 bool flim_conv_wgmma_walks_far(const flim_conv_problem *problem, const flim_card *card);

@@ -216,7 +216,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll
                         for (int i = 0; i < 2; i++)
                             if (pixel[r][i] >= 0)
-                                prefetch_operands(a.epilogue, (pixel[r][i] + offset) * 2 * CO);
+                                prefetch_operands(a.epilogue, ((pixel[r][i] + offset) * out_channels + first_out) * 2);
                 }
                 flim_wgmma_wait<0>();
 #pragma unroll
@@ -232,7 +232,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 auto fetch = [&](int r) {
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
-                        const int64_t source = (pixel[r][i] + offset) * CO + LANE * q;
+                        const int64_t source = (pixel[r][i] + offset) * out_channels + first_out + LANE * q;
                         if (ADD) /* without it, constants of the loop are spilled */
                             z4[r % 2][i] = d4[r % 2][i] = lane_vector{};
                         if (pixel[r][i] >= 0) {
@@ -368,10 +368,10 @@ cudaError_t start_form(const CUtensorMap &map, const kernel_arguments &a, const 
 {
     constexpr bool MASTER = form<CI, CO>::MASTER;
     cudaError_t error;
-    if (MASTER && s->epilogue && s->add)
-        error = start_kernel<T, CI, CO, false, MASTER, MASTER, true>(map, a, p, grid, stream);
-    else if (MASTER && s->epilogue)
-        error = start_kernel<T, CI, CO, false, MASTER, false, true>(map, a, p, grid, stream);
+    if (s->epilogue && s->add)
+        error = start_kernel<T, CI, CO, false, true, true, true>(map, a, p, grid, stream);
+    else if (s->epilogue)
+        error = start_kernel<T, CI, CO, false, true, false, true>(map, a, p, grid, stream);
     else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD && (MASTER || s->sums))
         error = start_kernel<T, CI, CO, true, false, false, true>(map, a, p, grid, stream);
     else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)

@@ -142,6 +142,18 @@ static bool applies_on_load(const flim_schedule *s, int u, const flim_card *card
                                     !(s->unfused[u] & 1u << FLIM_CONV_FORWARD) && flim_conv_is_guessed(&problem, card));
 }
 
+/* The data gradient can come through its input unit's activation, with another added to it or none, and gathers what that unit's BatchNorm
+ * needs. */
+static bool passes_activation(const flim_schedule *s, int u, bool adds, const flim_card *card)
+{
+    const flim_unit *unit = &s->net->unit[u];
+    flim_conv_problem problem = flim_fusion_problem(unit, FLIM_CONV_DATA, s->type, s->batch, s->deterministic);
+    problem.epilogue = problem.sums = true;
+    problem.add = adds ? FLIM_ADD_DENSE : FLIM_ADD_NONE;
+    return s->unit[u].conv3x3x3 ||
+           (may_be_fused(unit) && !(s->unfused[u] & 1u << FLIM_CONV_DATA) && flim_conv_is_guessed(&problem, card));
+}
+
 /* Unit d alone reads what may be conv_stem.h's stem. */
 static bool reads_stem(const flim_schedule *s, int d)
 {
@@ -298,7 +310,7 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
             const flim_schedule_unit *reader = &s->unit[r];
             if (reader->unit->input == u) {
                 conv_readers++;
-                from = reader->conv3x3x3 ? r : from;
+                from = r;
                 all_apply = all_apply && applies_on_load(s, r, card) && (!s->train || weight_can_apply(s, r));
             }
             skip_readers += reader->unit->skip == u;
@@ -308,7 +320,7 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
         }
         if (s->train && is_simple(s->net, u) && conv_readers == 1 && skip_readers <= 1 &&
             su->fusion != FLIM_FUSION_STEM_ALONE) {
-            su->gradient_from = from;
+            su->gradient_from = passes_activation(s, from, skip_readers > 0, card) ? from : -1;
         } else {
             su->gradient_from = gradient_by_mask(s, u, card);
         }
