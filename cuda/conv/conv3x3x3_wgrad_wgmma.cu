@@ -159,6 +159,9 @@ template <typename T, int BLOCK> struct dz_maker {
                                         int thread_)
         : a(a_), at(at_), map(map_), slices(slices_), thread(thread_)
     {
+    }
+    __device__ __forceinline__ void load_constants()
+    {
         const float by =
             1.0f / ((a.norm.du_scale ? *a.norm.du_scale : 1.0f) * (a.norm.du_scale_b ? *a.norm.du_scale_b : 1.0f));
         S::constants(a.norm.a, thread, by_du);
@@ -219,6 +222,8 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
     flim_turn x;
     segment s;
     dz_maker<T, BLOCK> dz(a, at, map, z_slices, thread);
+    if (NORMED)
+        dz.load_constants();
     while (next_segment(a, &from, end, &s)) {
         const int c0 = s.part / F::PARTS % a.blocks_c * BLOCK, dy = BLOCK == 64 ? s.part % F::PARTS : 0;
         if (c0 != folded) {
