@@ -44,15 +44,16 @@ inline int flim_ceil_div(int a, int b)
     return (a + b - 1) / b;
 }
 
-/* 3x3x3, padding 1, stride 1 or 2 in y and x, 16-bit types, nothing fused but what happens to x, or to dz, on load. */
+/* 3x3x3, padding 1, stride 1 or 2 in y and x, 16-bit types, nothing fused but the activation of x. */
 inline bool flim_wgrad_has_form(const flim_conv_problem *p)
 {
     static const int three[3] = {3, 3, 3}, one[3] = {1, 1, 1};
     const int stride[3] = {1, p->stride[2], p->stride[2]};
     return p->op == FLIM_CONV_WEIGHT && p->type != FLIM_STORAGE_FP32 && !p->stem && !p->sums &&
-           p->x_form != FLIM_INPUT_NORM_ON_LOAD && flim_conv_has_shape(p, three, stride, one) &&
-           (p->stride[2] == 1 || p->stride[2] == 2) && p->n > 0 && p->in[0] > 0 && p->in[1] > 0 && p->in[2] > 0 && p->c > 0 &&
-           p->k > 0 && (int64_t)p->in[1] * p->in[2] * (p->c > p->k ? p->c : p->k) < INT32_MAX;
+           p->x_form != FLIM_INPUT_NORM_ON_LOAD && p->dz_form == FLIM_INPUT_PLAIN &&
+           flim_conv_has_shape(p, three, stride, one) && (p->stride[2] == 1 || p->stride[2] == 2) && p->n > 0 &&
+           p->in[0] > 0 && p->in[1] > 0 && p->in[2] > 0 && p->c > 0 && p->k > 0 &&
+           (int64_t)p->in[1] * p->in[2] * (p->c > p->k ? p->c : p->k) < INT32_MAX;
 }
 
 #endif

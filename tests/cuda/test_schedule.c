@@ -260,20 +260,6 @@ static void check_gradient_apply(model *m, const flim_operation *o)
     }
 }
 
-/* As check_gradient_apply, by the weight gradient: only of what came through the activation. */
-static void check_gradient_made(model *m, const flim_operation *o)
-{
-    const int du = o->in[FLIM_IN_GRADIENT];
-    expect(m, is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, o->unit) && m->coefficients[o->unit], "no z, or no sums yet", NONE);
-    expect(m, du != NONE && m->through[du], "no gradient through the activation", du);
-    expect(m, is(m, o->out[FLIM_OUT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
-    check_gradients(m, o);
-    if (!m->wrong[0] && m->s->net->unit[o->unit].skip >= 0) { /* it is the dv as well */
-        m->edges[du] = edge(o->unit, true);
-        m->through[du] = false;
-    }
-}
-
 static void check_stem_backward(model *m, const flim_operation *o)
 {
     const bool alone = m->s->net->unit[o->unit].input < 0, on_load = o->input_form == FLIM_INPUT_NORM_ON_LOAD;
@@ -366,12 +352,7 @@ static void check_operands(model *m, const flim_operation *o)
     case FLIM_OP_GRAD_APPLY: check_gradient_apply(m, o); break;
     case FLIM_OP_WEIGHT:
         expect(m, is_output(m, o->in[FLIM_IN_X], input, o->input_form), "not the convolution's input", o->in[FLIM_IN_X]);
-        if (o->conv->problem.dz_form == FLIM_INPUT_PLAIN) {
-            expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, u), "no dz", NONE);
-            expect(m, o->in[FLIM_IN_Z] == NONE && o->out[FLIM_OUT] == NONE, "makes dz of dz", NONE);
-        } else {
-            check_gradient_made(m, o);
-        }
+        expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, u), "no dz", NONE);
         check_convolution(m, o);
         break;
     case FLIM_OP_DATA:
