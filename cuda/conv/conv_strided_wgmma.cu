@@ -1,17 +1,19 @@
 /* The data gradient of 3x3x3 convolutions with stride 2 in y and x on Hopper's tensor cores and its copy engine.
  *
  * A pixel (2 m + a, 2 n + b) of dx takes, for each dt, one tap if a = b = 0, two if one of them is 1, four if both are: its class.  What
- * the taps of all classes take from dz lies at (m, n) or one further in y, in x, or in both: four shifts, each a row offset of one
- * operand in shared memory, as in conv3x3x3_wgmma.cu.  So no product is of zeros between rows and columns, and a product's columns are the
- * output channels of all classes that take something at its shift: 4, 2, 2 and 1 of them x 32, nine taps in all.
+ * the taps of all classes take from dz lies at (m, n) or one further in y, in x, or in both: each a number of slots by which the rows of one
+ * operand begin later in shared memory, as in conv3x3x3_wgmma.cu.  So no product is of zeros between rows and columns; a product's columns are
+ * the output channels of one class or two.  ptxas wants sums that are always the same registers: the classes' are three sets, that of two
+ * odd classes is split over two of them (conv_strided_plan.cuh), and two of a slice's six products have a half of zeros, which they share.
  *
  * The rows of dz of all cells lie one below the other with a row of zeros between two cells, and each row has a zero on its right.  A
  * block takes as many whole rows as 192 slots hold (64 per warpgroup) and walks along t, with the slices before and after in a ring, so
- * that the sums of one t, 64 per lane, are complete at once.  Slices before the first and after the last t come as zeros.
+ * that the sums of one t, 80 per lane, are complete at once.  Slices before the first and after the last t come as zeros.
  *
- * The epilogue's operands are loaded while the tensor cores work.
+ * The epilogue's operands are loaded while the tensor cores work, half of them to L2 only: registers lack.
  *
- * Count for a slice of 192 slots: 144 products of 24 to 64 clocks, 5.5k; base (11 x 11 of dz, 47 slices per block): 0.14 ms.
+ * Count for a slice of 192 slots: 216 products of 24 to 32 clocks, which shared memory takes for their operands, 6.6k; base (11 x 11 of dz, 47
+ * slices per block): 0.17 ms, and 0.16 for its bytes with the epilogue.
  *
  * Compiled for sm_90a.
  */
@@ -167,11 +169,11 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
     float sum[LANE] = {}, product[LANE] = {}, kept_by = 1.0f;
     flim_turn x;
     segment s;
-    auto take = [&]() { /* the next slice */
-                        const int place = x.place;
-                        flim_barrier_wait(at.ring.there(place), x.parity);
-                        x.step(p.ring);
-                        return place;
+    auto take_next = [&]() {
+        const int place = x.place;
+        flim_barrier_wait(at.ring.there(place), x.parity);
+        x.step(p.ring);
+        return place;
     };
     auto give_back = [&](int place) {
         if (lane == 0)
@@ -196,10 +198,10 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 kept_by = keep != 0.0f ? keep : kept_by;
             }
         }
-        int before, here = take(), after = take();
+        int before, here = take_next(), after = take_next();
 #pragma unroll 1
         for (int t = s.t0; t < s.t1; t++) {
-            before = here, here = after, after = take();
+            before = here, here = after, after = take_next();
             float even[CO / 2] = {}, right[CO] = {}, below[CO] = {};
             flim_hold(even);
             flim_hold(right);

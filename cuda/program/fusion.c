@@ -269,12 +269,15 @@ static bool same_stride(const flim_unit *a, const flim_unit *b)
 }
 
 /* Unit u adds a skip: the unit whose data gradient can come through its activation by the sign mask that it leaves, with that of a skip over
- * the same strides if there is one; or -1. */
+ * the same strides if there is one; or -1.
+ * Not in tf32.  A gradient that comes through an activation so keeps the size at which it is stored, and each convolution makes it 16 to 64
+ * times larger; the pass that sums the gradient of a unit with a skip brings it back (batchnorm_backward.cu).  Without that pass base has four
+ * convolutions in a row, and gradients left fp16's range at the 106th update of a run (H200). */
 static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_unit *unit = &s->net->unit[u];
     int from = -1, compact = -1;
-    if (!s->train || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 ||
+    if (!s->train || s->scaled || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 ||
         s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0) {
         return -1;
     }

@@ -9,8 +9,8 @@
  * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
  * before it needs (gradient_from), so that both need no pass of their own.  Of other convolutions those hand over the sums forward for
  * which the table of algorithms has one that gathers them, and those of the unit before, though this adds a skip, for which it has one that
- * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h).  Then that
- * data gradient is also the unit's dv, what it gives to its own skip.
+ * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h; not in tf32).  Then
+ * that data gradient is also the unit's dv, what it gives to its own skip.
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand, or, if there is no such
  *     pass, by the epilogue, before the backward pass of the block that reads it;

@@ -139,6 +139,7 @@ typedef struct flim_schedule {
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
     bool no_stem; /* flim_conv_search_options.no_stem */
+    bool scaled; /* tensors are fp16 with a power of two each (tf32) */
     flim_recompute_set recompute;
     int64_t batch;
     flim_storage type;

@@ -238,6 +238,7 @@ static void begin(flim_schedule *s, const flim_network *net, flim_precision prec
     *s = (flim_schedule){.net = net,
                          .train = train,
                          .deterministic = deterministic,
+                         .scaled = precision == FLIM_PRECISION_TF32,
                          .batch = batch,
                          .type = flim_cuda_storage(precision),
                          .arena = {.alignment = 256}};

@@ -969,12 +969,58 @@ static void blocks_come_in_whole_waves(void **state)
     print_message("%d cuts\n", cases);
 }
 
+/* Convolutions that the gradient of unit u's BatchNorm has come through since a pass last summed one: with sums, tf32 chooses its scale. */
+static int convolutions_since_sums(const flim_schedule *s, int u)
+{
+    int from = -1;
+    for (int i = 0; i < s->n_operations; i++) {
+        const flim_operation *o = &s->operation[i];
+        if (o->kind == FLIM_OP_GRAD_SUMS && o->unit == u) {
+            return 0;
+        }
+        if (o->kind == FLIM_OP_DATA && o->in[FLIM_IN_Z] != NONE && s->net->unit[o->unit].input == u) {
+            from = o->unit;
+        }
+    }
+    return from < 0 ? 0 : 1 + convolutions_since_sums(s, from);
+}
+
+/* Each convolution makes a gradient 16 to 64 times larger as it is stored: four in a row left fp16's range in training. */
+static void gradients_in_tf32_keep_their_size(void **state)
+{
+    (void)state;
+    static flim_schedule s;
+    static const int widths[] = {8, 16, 32, 64, 128};
+    static const flim_precision precisions[] = {FLIM_PRECISION_TF32, FLIM_PRECISION_BF16};
+    int longest[2] = {0};
+    for (size_t i = 0; i < 2 * sizeof widths / sizeof *widths; i++) {
+        for (int depth = 1; depth <= 3; depth++) {
+            const flim_model_size size = {.width = widths[i / 2], .depth = depth};
+            flim_error err = {0};
+            flim_network net;
+            flim_device *device = describe("h100");
+            assert_int_equal(flim_network_build_sized(&net, size, 2, 256, 21, 21, &err), FLIM_OK);
+            build(&s, device, &net, precisions[i % 2], true, 64, (flim_recompute_set){0}, 0, NULL);
+            for (int u = 0; u < net.n_units; u++) {
+                const int here = convolutions_since_sums(&s, u);
+                longest[i % 2] = here > longest[i % 2] ? here : longest[i % 2];
+            }
+            flim_device_close(device);
+        }
+    }
+    print_message("convolutions in a row: %d in tf32, %d in bf16\n", longest[0], longest[1]);
+    assert_in_range(longest[0], 1, 2);
+    assert_true(longest[1] >= longest[0]); /* 4 where there is code for compute capability 9.0 */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_finds_what_it_reads), cmocka_unit_test(the_largest_tensor_is_foretold),
-        cmocka_unit_test(the_stem_of_wide_networks_stands_alone), cmocka_unit_test(blocks_come_in_whole_waves),
-        cmocka_unit_test(a_program_knows_the_multiprocessors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operation_finds_what_it_reads),
+                                       cmocka_unit_test(the_largest_tensor_is_foretold),
+                                       cmocka_unit_test(the_stem_of_wide_networks_stands_alone),
+                                       cmocka_unit_test(gradients_in_tf32_keep_their_size),
+                                       cmocka_unit_test(blocks_come_in_whole_waves),
+                                       cmocka_unit_test(a_program_knows_the_multiprocessors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
