@@ -131,26 +131,7 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     CHECK(cudaDeviceSynchronize());
     const difference d = compare(k.out, out);
     const std::vector<T> first = k.out.host();
-    double worst = 0.0;
-    if (k.has_sums()) {
-        const std::vector<T> z = k.z.host();
-        const std::vector<float> mean = k.mean.host();
-        const size_t c = (size_t)k.channels();
-        std::vector<double> want(2 * c, 0.0), scale(2 * c, 0.0);
-        for (size_t i = 0; i < first.size(); i++) {
-            const double stored = (double)(float)first[i], v = kind < DATA ? stored - mean[i % c] : stored,
-                         other = kind < DATA ? v : (double)(float)z[i] - mean[i % c];
-            want[i % c] += v;
-            want[c + i % c] += v * other;
-            scale[i % c] += std::fabs(v);
-            scale[c + i % c] += std::fabs(v * other);
-        }
-        const std::vector<double> got = k.sums.host();
-        for (size_t i = 0; i < 2 * c; i++) {
-            const double off = std::fabs(got[i] - want[i]) / scale[i];
-            worst = off > worst || off != off ? off : worst;
-        }
-    }
+    const double worst = k.has_sums() ? worst_sum(first, kind < DATA ? nullptr : &k.z, k.mean, k.channels(), k.sums) : 0.0;
     k.out.poison();
     k.scratch.poison();
     k.run();

@@ -105,29 +105,6 @@ template <typename T> struct strided_case {
     }
 };
 
-/* The largest share of its terms by which a sum over the output as stored is off. */
-template <typename T> double worst_sum(const strided_case<T> &k, const std::vector<T> &out)
-{
-    const std::vector<T> z = k.z.host();
-    const std::vector<float> mean = k.mean.host();
-    const size_t c = (size_t)k.s.c;
-    std::vector<double> want(2 * c, 0.0), scale(2 * c, 0.0);
-    for (size_t i = 0; i < out.size(); i++) {
-        const double v = (double)(float)out[i], product = v * ((double)(float)z[i] - mean[i % c]);
-        want[i % c] += v;
-        want[c + i % c] += product;
-        scale[i % c] += std::fabs(v);
-        scale[c + i % c] += std::fabs(product);
-    }
-    const std::vector<double> got = k.sums.host();
-    double worst = 0.0;
-    for (size_t i = 0; i < 2 * c; i++) {
-        const double off = std::fabs(got[i] - want[i]) / std::max(scale[i], 1e-30); /* 0 of a channel that all cells drop */
-        worst = off > worst || off != off ? off : worst;
-    }
-    return worst;
-}
-
 template <typename T> bool check_case(flim_storage type, int kind, const size &s)
 {
     strided_case<T> k(type, kind, s);
@@ -141,7 +118,7 @@ template <typename T> bool check_case(flim_storage type, int kind, const size &s
     CHECK(cudaDeviceSynchronize());
     const difference d = compare(k.out, out);
     const std::vector<T> first = k.out.host();
-    const double worst = kind != PLAIN ? worst_sum(k, first) : 0.0;
+    const double worst = kind != PLAIN ? worst_sum(first, &k.z, k.mean, s.c, k.sums) : 0.0;
     const std::vector<double> sums = k.sums.host();
     k.out.poison();
     k.scratch.poison();

@@ -66,5 +66,33 @@ template <typename T> __global__ void store_weight(int k, int c, const float *we
         w[(i / 27 / c * 27 + i % 27) * c + i / 27 % c] = (T)weight[i];
 }
 
+/* The largest share of its terms by which a sum over `out`, as stored, is off: of a data gradient du and du (z - mean), without z of a forward
+ * convolution v and v^2, v being out - mean. */
+template <typename T>
+double worst_sum(const std::vector<T> &out, const device_array<T> *z, const device_array<float> &mean, int channels,
+                 const device_array<double> &sums)
+{
+    const std::vector<T> others = z ? z->host() : std::vector<T>();
+    const std::vector<float> about = mean.host();
+    const size_t c = (size_t)channels;
+    std::vector<double> want(2 * c, 0.0), scale(2 * c, 0.0);
+    for (size_t i = 0; i < out.size(); i++) {
+        const double stored = (double)(float)out[i], v = z ? stored : stored - about[i % c],
+                     other = z ? (double)(float)others[i] - about[i % c] : v;
+        want[i % c] += v;
+        want[c + i % c] += v * other;
+        scale[i % c] += std::fabs(v);
+        scale[c + i % c] += std::fabs(v * other);
+    }
+    const std::vector<double> got = sums.host();
+    double worst = 0.0;
+    for (size_t i = 0; i < 2 * c; i++) {
+        const double off =
+            std::fabs(got[i] - want[i]) / std::max(scale[i], 1e-30); /* 0 of a channel that is dropped everywhere */
+        worst = off > worst || off != off ? off : worst;
+    }
+    return worst;
+}
+
 } // namespace
 #endif
