@@ -18,17 +18,16 @@ typedef struct flim_conv_prologue {
     const float *scale, *shift; /* (c) */
 } flim_conv_prologue;
 
-/* What follows the data gradient da (n,in,c) if the convolution's input was leaky_relu(u), u = z * scale + shift; of problems with `sign_mask`
- * keep * leaky_relu(u + a skip), and keep is 1 without:
- *   du = (da + add * *add_scale) * keep * leaky_relu'(u),   sums = (sum du, sum du (z - mean)) per channel, of du as stored. */
+/* What follows the data gradient da (n,in,c).  The convolution's input was leaky_relu(u), u = z * scale + shift.  Of problems with `sign_mask` it
+ * was keep * leaky_relu(u + skip), and the bit says u + skip > 0; of others keep is 1.
+ *   du = (da + add * *add_scale) * keep * leaky_relu',   sums = (sum du, sum du (z - mean)) per channel, of du as stored. */
 typedef struct flim_conv_epilogue {
     const void *z; /* (n,in,c) of the previous unit */
-    const float *scale, *shift; /* (c), its folded BatchNorm; not read of problems with `sign_mask` */
-    const uint8_t *sign_mask; /* (n,in,c/8), a bit per channel, the lowest first: u > 0; of problems with `sign_mask` */
-    const float *keep; /* (n,c), of problems with `sign_mask`: 0 for a dropped channel, else one number for all */
+    const float *scale, *shift; /* (c), its folded BatchNorm; NULL with `sign_mask` is allowed */
+    const uint8_t *sign_mask; /* (n,in,c/8), a bit per channel, the lowest first */
+    const float *keep; /* (n,c), read with `sign_mask`: 0 for a dropped channel, else one number for all */
     const float *mean; /* (c), what z is centred by */
-    const void
-        *add; /* (n,in,c) or (n,out,c): another gradient of the same activation (a skip's), as the problem's `add` says */
+    const void *add; /* (n,in,c) or (n,out,c), as the problem's `add` says: a skip's gradient of the same activation */
     const float *add_scale; /* one float, device; NULL = 1 */
 } flim_conv_epilogue;
 

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* DATA of these shapes on weights as stored: y of 64 channels, x of a multiple of 32, 16-bit types, rows of y of at most about 30; as it is, or
+/* DATA of these shapes on weights as stored: y of 64 channels, x of a multiple of 32, 16-bit types, rows of y of at most 86; as it is, or
  * with epilogue by sign mask, sums, and a compact gradient to add or none.  False where the program has no code for such cards. */
 bool flim_conv_strided_supported(const flim_conv_problem *problem, const flim_card *card);
 /* Its blocks walk far enough to be faster than another kernel, where there is one. */

@@ -129,8 +129,8 @@ inline bool find_plan(const flim_conv_problem *s, int limit, plan *p)
     const int rows_all = p->n * p->column;
     p->rows = p->rows < rows_all ? p->rows : rows_all;
     p->units = (rows_all + p->rows - 1) / p->rows;
-    const int reach = SLOTS + p->pitch + 1, staged = (p->rows + 1) * p->pitch, line = FLIM_TMA_LINE / ROW;
-    p->slots = ((reach > staged ? reach : staged) + line - 1) / line * line;
+    const int reach = SLOTS + p->pitch + 1, line = FLIM_TMA_LINE / ROW; /* more than the rows + 1 rows that are copied */
+    p->slots = (reach + line - 1) / line * line;
     const int rest = limit - FLIM_TMA_LINE - WEIGHT_BYTES - CONSTANT_BYTES - ring_barriers::BYTES;
     p->ring = rest / (p->slots * ROW);
     p->ring = p->ring < MOST_RING ? p->ring : MOST_RING;

@@ -120,12 +120,12 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const pl
     }
 }
 
-/* Product i over all channels of a slice. */
-template <typename T, int I, int N>
+/* Product I over all channels of a slice, into the sums WHICH. */
+template <typename T, int I, int WHICH, int N>
 __device__ __forceinline__ void multiply_product(float (&sums)[N], uint64_t rows, uint64_t b, int pitch)
 {
     constexpr int FIRST = product_of(I).first;
-    static_assert(N == product_of(I).count * CO / 2, "its sums");
+    static_assert(WHICH == product_of(I).sums && N == product_of(I).count * CO / 2, "its sums");
     constexpr column_group from = place_of_product(I);
     rows += (from.y * pitch + from.x) * (ROW / 16);
 #pragma unroll
@@ -212,12 +212,12 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                 const int place = j == 0 ? before : j == 1 ? here : after;
                 const uint64_t rows = flim_wgmma_rows<ROW>(at.slices + place * at.slice_bytes + mine, 16),
                                b = flim_wgmma_descriptor(at.weights + j * SLICE_WEIGHTS, 128, 256);
-                multiply_product<T, 0>(even, rows, b, p.pitch);
-                multiply_product<T, 1>(right, rows, b, p.pitch);
-                multiply_product<T, 4>(below, rows, b, p.pitch);
-                multiply_product<T, 2>(right, rows, b, p.pitch);
-                multiply_product<T, 3>(below, rows, b, p.pitch);
-                multiply_product<T, 5>(right, rows, b, p.pitch);
+                multiply_product<T, 0, SUMS_EVEN>(even, rows, b, p.pitch);
+                multiply_product<T, 1, SUMS_RIGHT>(right, rows, b, p.pitch);
+                multiply_product<T, 4, SUMS_BELOW>(below, rows, b, p.pitch);
+                multiply_product<T, 2, SUMS_RIGHT>(right, rows, b, p.pitch);
+                multiply_product<T, 3, SUMS_BELOW>(below, rows, b, p.pitch);
+                multiply_product<T, 5, SUMS_RIGHT>(right, rows, b, p.pitch);
             }
             flim_wgmma_commit();
 

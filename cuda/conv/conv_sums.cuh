@@ -1,7 +1,7 @@
 /* Two sums per channel over a convolution's output, gathered where the output is at hand: for BatchNorm, forward (z, z^2) and
  * backward.
  *
- * For: conv3x3x3*.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
+ * For: conv3x3x3*.cu, conv_strided_wgmma.cu and conv_stem.cu, whose threads hold C / 4 neighbouring channels of C each: lane = 4 g + q has those from
  *      C / 4 q on. A block leaves its part with give_sums, add_sums adds all parts (and those of conv1x1x1.cu).  Both in fixed
  *      order: equal inputs give equal bits.
  */

@@ -53,13 +53,11 @@ template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
 #define FLIM_D48 FLIM_D32 ", " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, " \
     "%44, %45, %46, %47"
-#define FLIM_D64 FLIM_D48 ", " \
+#define FLIM_D96 FLIM_D48 ", " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, " \
-    "%60, %61, %62, %63"
-#define FLIM_D96 FLIM_D64 ", " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, " \
-    "%76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, " \
-    "%88, %89, %90, %91, %92, %93, %94, %95"
+    "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, " \
+    "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
+    "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define FLIM_OUT16 \
     "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), \
     "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
@@ -76,12 +74,11 @@ template <> constexpr bool flim_is_bf16<__nv_bfloat16> = true;
     "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
     "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), \
     "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-#define FLIM_OUT64 FLIM_OUT48, \
+#define FLIM_OUT96 FLIM_OUT48, \
     "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), \
     "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
     "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), \
-    "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-#define FLIM_OUT96 FLIM_OUT64, \
+    "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), \
     "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), \
     "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
     "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), \
@@ -108,7 +105,6 @@ FLIM_WGMMA_PRODUCT(16, "32", FLIM_D16, "%16, %17, p, 1, 1, %18, %18", FLIM_OUT16
 FLIM_WGMMA_PRODUCT(24, "48", FLIM_D24, "%24, %25, p, 1, 1, %26, %26", FLIM_OUT24)
 FLIM_WGMMA_PRODUCT(32, "64", FLIM_D32, "%32, %33, p, 1, 1, %34, %34", FLIM_OUT32)
 FLIM_WGMMA_PRODUCT(48, "96", FLIM_D48, "%48, %49, p, 1, 1, %50, %50", FLIM_OUT48)
-FLIM_WGMMA_PRODUCT(64, "128", FLIM_D64, "%64, %65, p, 1, 1, %66, %66", FLIM_OUT64)
 FLIM_WGMMA_PRODUCT(96, "192", FLIM_D96, "%96, %97, p, 1, 1, %98, %98", FLIM_OUT96)
 /* clang-format on */
 
@@ -116,13 +112,11 @@ FLIM_WGMMA_PRODUCT(96, "192", FLIM_D96, "%96, %97, p, 1, 1, %98, %98", FLIM_OUT9
 #undef FLIM_D24
 #undef FLIM_D32
 #undef FLIM_D48
-#undef FLIM_D64
 #undef FLIM_D96
 #undef FLIM_OUT16
 #undef FLIM_OUT24
 #undef FLIM_OUT32
 #undef FLIM_OUT48
-#undef FLIM_OUT64
 #undef FLIM_OUT96
 #undef FLIM_WGMMA_AS
 #undef FLIM_WGMMA_PRODUCT

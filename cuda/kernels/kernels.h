@@ -201,7 +201,7 @@ typedef struct flim_grad_norm {
 cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
-/* The same from sums that a convolution gathered (conv3x3x3.h): double (2,c), sum du and sum du (z - mean) of du as stored,
+/* The same from sums that a convolution gathered (conv3x3x3.h, conv_strided.h): double (2,c), sum du and sum du (z - mean) of du as stored,
  * which is *du_scale * *du_scale_b (NULL = 1) times the gradient behind the activation.  The scale of dz follows du's. */
 cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
                                   int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);

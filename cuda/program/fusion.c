@@ -263,21 +263,35 @@ static bool weight_applies(const flim_schedule *s, int u)
     return weight_can_apply(s, u) && s->unit[s->unit[u].unit->input].fusion == FLIM_FUSION_ON_LOAD;
 }
 
+bool flim_fusion_by_mask(const flim_schedule *s, int u)
+{
+    return s->unit[u].gradient_from >= 0 && s->net->unit[u].skip >= 0;
+}
+
 static bool same_stride(const flim_unit *a, const flim_unit *b)
 {
     return a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] && a->stride[2] == b->stride[2];
 }
 
+static bool has_one_by_mask(const flim_schedule *s, int block)
+{
+    bool has = false;
+    for (int u = 0; u < s->net->n_units; u++) {
+        has = has || (s->net->unit[u].block == block && flim_fusion_by_mask(s, u));
+    }
+    return has;
+}
+
 /* Unit u adds a skip: the unit whose data gradient can come through its activation by the sign mask that it leaves, with that of a skip over
  * the same strides if there is one; or -1.
  * Not in tf32.  A gradient that comes through an activation so keeps the size at which it is stored, and each convolution makes it 16 to 64
- * times larger; the pass that sums the gradient of a unit with a skip brings it back (batchnorm_backward.cu).  Without that pass base has four
+ * times larger; the pass that sums a unit's gradient brings it back (batchnorm_backward.cu).  Without the pass over such a unit base has four
  * convolutions in a row, and gradients left fp16's range at the 106th update of a run (H200). */
 static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_unit *unit = &s->net->unit[u];
     int from = -1, compact = -1;
-    if (!s->train || s->scaled || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 ||
+    if (!s->train || s->scaled || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 || !unit->dropout ||
         s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0) {
         return -1;
     }
@@ -295,12 +309,27 @@ static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card
             from = r;
         }
     }
-    if (from < 0 || (compact >= 0 && !same_stride(&s->net->unit[compact], &s->net->unit[from]))) {
-        return -1;
+    if (from < 0 || s->net->unit[from].block == unit->block || has_one_by_mask(s, unit->block) ||
+        (compact >= 0 && (!same_stride(&s->net->unit[compact], &s->net->unit[from]) || s->unit[compact].partner < from))) {
+        return -1; /* what is recomputed goes by blocks; the skip's dx must be there before the data gradient */
     }
     flim_conv_problem problem = flim_fusion_problem(&s->net->unit[from], FLIM_CONV_DATA, s->type, s->batch, s->deterministic);
     set_epilogue(s, from, &problem);
     return flim_conv_is_supported(&problem, card) ? from : -1;
+}
+
+/* A gradient comes through two activations in a row at most before a pass sums one (gradient_by_mask says why). */
+static void limit_growth(flim_schedule *s)
+{
+    int in_a_row[FLIM_MAX_UNITS] = {0};
+    for (int u = s->net->n_units - 1; u >= 0; u--) { /* readers stand behind what they read */
+        const int from = s->unit[u].gradient_from;
+        in_a_row[u] = from < 0 ? 0 : 1 + in_a_row[from];
+        if (in_a_row[u] > 2) {
+            s->unit[u].gradient_from = -1;
+            in_a_row[u] = 0;
+        }
+    }
 }
 
 void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
@@ -328,14 +357,12 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
             su->gradient_from = gradient_by_mask(s, u, card);
         }
     }
+    if (s->scaled) {
+        limit_growth(s);
+    }
 }
 
 /* ---- what is recomputed ------------------------------------------------------------------------------------------------ */
-
-bool flim_fusion_by_mask(const flim_schedule *s, int u)
-{
-    return s->unit[u].gradient_from >= 0 && s->net->unit[u].skip >= 0;
-}
 
 /* Another block reads this unit: its z, or else its y.  That for which the sign mask is kept is read when its block is recomputed. */
 static bool read_outside(const flim_schedule *s, int u, bool z)
@@ -393,9 +420,8 @@ static int largest_recomputable(const flim_schedule *s)
     return largest;
 }
 
-void flim_fusion_find_recomputed(flim_schedule *s)
+void flim_fusion_find_recomputed(flim_schedule *s, const flim_recompute_set *set)
 {
-    const flim_recompute_set *set = &s->recompute;
     const int n = s->net->n_units;
     for (int u = 0; u < n; u++) {
         s->unit[u].recompute = recomputes_z(s, u, set->blocks) ? FLIM_Z_RECOMPUTED : FLIM_KEPT;
@@ -448,15 +474,6 @@ bool flim_fusion_has_sign_mask(const flim_schedule *s, int u)
     return s->train && unit->act && unit->skip >= 0 && s->unit[unit->skip].fusion != FLIM_FUSION_SKIP && unit->pool_t == 1 &&
            (s->unit[u].recompute != FLIM_Y_RECOMPUTED ||
             flim_fusion_by_mask(s, u)); /* else the value is needed, not the sign */
-}
-
-bool flim_fusion_rewrites_y(const flim_schedule *s, int u)
-{
-    bool read = false;
-    for (int r = 0; r < s->net->n_units; r++) {
-        read = read || (s->net->unit[r].input == u && !weight_applies(s, r));
-    }
-    return s->unit[u].recompute == FLIM_Y_RECOMPUTED && read;
 }
 
 bool flim_fusion_recomputes_y(const flim_schedule *s, int u)

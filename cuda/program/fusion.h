@@ -6,18 +6,19 @@
  *   - readers apply BatchNorm and activation as they load z, if all can (FLIM_FUSION_ON_LOAD);
  *   - the first two units (stem, down) are one kernel if conv_stem.h has it (FLIM_FUSION_STEM); if that has the stem alone, it
  *   has y and no z (FLIM_FUSION_STEM_ALONE).
- * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit
- * before it needs (gradient_from), so that both need no pass of their own.  Of other convolutions those hand over the sums forward for
- * which the table of algorithms has one that gathers them, and those of the unit before, though this adds a skip, for which it has one that
- * takes the activation's side from the sign mask and adds the gradient of the next skip (conv_choice.h, conv_strided.h; not in tf32).  Then
- * that data gradient is also the unit's dv, what it gives to its own skip.
+ * A convolution of conv3x3x3.h hands the sums over its output to BatchNorm, and in the backward pass those that the unit before it needs
+ * (gradient_from), so that both need no pass of their own.  Of other convolutions (conv_choice.h):
+ *   - forward, those for which an algorithm gathers the sums;
+ *   - backward, through a unit that is BatchNorm and activation only, those for which an algorithm has the epilogue and its sums;
+ *   - backward, through a unit that adds a skip, by the sign mask that this leaves, with the compact gradient of the next skip added
+ *     (conv_strided.h).  The result is that unit's dv as well, what it gives to its own skip.  Not in tf32.
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand, or, if there is no such
  *     pass, by the epilogue, before the backward pass of the block that reads it;
  *   - a recomputed block keeps only tensors that other blocks read; its convolutions run again before its backward pass, with
  *     BatchNorm's statistics of the first time, so that the bits are the same.
  *
- * For: schedule_build.c, in this order: find, [search for weight gradients], find_outputs, find_recomputed, [search for the others].
+ * For: schedule_build.c, in this order: find, [search for weight gradients], find_outputs, [search for the others], find_recomputed.
  * Owns: nothing.
  */
 #ifndef FLIM_CUDA_FUSION_H
@@ -29,8 +30,8 @@
 void flim_fusion_find(flim_schedule *schedule, const flim_card *card);
 /* Which units need no y, and which gradients come with a data gradient.  Needs the choices of the weight gradients. */
 void flim_fusion_find_outputs(flim_schedule *schedule, const flim_card *card);
-/* What is recomputed rather than kept, of schedule->recompute. */
-void flim_fusion_find_recomputed(flim_schedule *schedule);
+/* What is recomputed rather than kept. */
+void flim_fusion_find_recomputed(flim_schedule *schedule, const flim_recompute_set *set);
 
 /* How the convolutions of unit u take x: forward, and in its weight gradient. */
 flim_input_form flim_fusion_forward_form(const flim_schedule *schedule, int u);
@@ -46,8 +47,6 @@ bool flim_fusion_has_sign_mask(const flim_schedule *schedule, int u);
 /* Unit u adds a skip, and its gradient comes through its activation by the sign mask.  If its z is recomputed, its block is before that
  * data gradient, not before its own backward pass. */
 bool flim_fusion_by_mask(const flim_schedule *schedule, int u);
-/* y of unit u is written again for weight gradients: by the pass that sums its gradient, or by the epilogue if there is none. */
-bool flim_fusion_rewrites_y(const flim_schedule *schedule, int u);
 /* Of a unit whose z is recomputed: its y goes with it, and something in the block still reads it. */
 bool flim_fusion_recomputes_y(const flim_schedule *schedule, int u);
 /* Heads that read unit u. */

@@ -37,8 +37,8 @@ enum {
     FLIM_IN_X, /* what a convolution or the head takes */
     FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
     FLIM_IN_TARGET = FLIM_IN_Z, /* HEAD, dense: the prepared input; of a loss over hidden voxels: what each voxel is */
-    FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted */
-    FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the dv to add */
+    FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted; DATA: the input unit's signs */
+    FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the gradient to add, a dv or a skip's compact dx */
     FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_GRAD_INPUTS
 };
 enum {
@@ -100,7 +100,8 @@ typedef enum flim_recompute_state {
     FLIM_KEPT,
     FLIM_Y_RECOMPUTABLE, /* y is kept for weight gradients only, and could be written again (fusion.h) */
     FLIM_Y_RECOMPUTED, /* and is */
-    FLIM_Z_RECOMPUTED /* the convolution runs again before the backward pass of its block; y, where anything still reads it */
+    FLIM_Z_RECOMPUTED /* the convolution runs again before the backward pass of its block, or before a data gradient of the next one that
+                       * reads its z; y, where anything still reads it */
 } flim_recompute_state;
 
 typedef struct flim_schedule_unit {
@@ -108,7 +109,7 @@ typedef struct flim_schedule_unit {
     int c, k; /* storage channels of x and z */
     flim_fusion fusion;
     int partner; /* the other unit of a fusion; of a stem's reader: the stem; or -1 */
-    int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums, and is its dv; or -1 */
+    int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums, and is then its dv as well; or -1 */
     flim_recompute_state recompute;
     bool conv3x3x3; /* forward and data gradient by conv3x3x3.h on the parameters */
     bool gathers; /* the convolution on stored weights gathers the sums over its output */
@@ -126,12 +127,6 @@ typedef struct flim_schedule_unit {
     int weight_item; /* in the program's weight table, or -1 */
 } flim_schedule_unit;
 
-/* What a training step recomputes. */
-typedef struct flim_recompute_set {
-    int outputs; /* how many of the recomputable y, the largest first; flim_schedule_recomputable says how many there are */
-    uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
-} flim_recompute_set;
-
 typedef struct flim_schedule {
     const flim_network *net;
     bool train;
@@ -140,7 +135,6 @@ typedef struct flim_schedule {
     bool deterministic;
     bool no_stem; /* flim_conv_search_options.no_stem */
     bool scaled; /* tensors are fp16 with a power of two each (tf32) */
-    flim_recompute_set recompute;
     int64_t batch;
     flim_storage type;
     int n_operations;
@@ -157,6 +151,12 @@ typedef struct flim_schedule {
     int peak; /* the operation that needs most */
     int64_t at_peak[FLIM_USES]; /* the same by use, at the operation that needs most; the rest is gaps */
 } flim_schedule;
+
+/* What a training step recomputes. */
+typedef struct flim_recompute_set {
+    int outputs; /* how many of the recomputable y, the largest first; flim_schedule_recomputable says how many there are */
+    uint32_t blocks; /* a bit for each block; one in which nothing can be recomputed is left as it is */
+} flim_recompute_set;
 
 /* Address of a buffer in an arena; NULL for FLIM_NO_BUFFER. */
 static inline void *flim_schedule_at(const flim_schedule *schedule, void *arena, int buffer)

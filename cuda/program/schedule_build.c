@@ -91,7 +91,6 @@ static flim_status find_convs(flim_schedule *s, flim_conv_store *store, const fl
         }
     }
     flim_fusion_find_outputs(s, card);
-    flim_fusion_find_recomputed(s);
     for (int u = 0; u < s->net->n_units && !*again; u++) {
         if (s->unit[u].fusion == FLIM_FUSION_STEM) {
             continue;
@@ -297,7 +296,6 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
     flim_conv_store *store;
     begin(s, net, precision, train, batch, deterministic);
     s->no_stem = options->no_stem;
-    s->recompute = *recompute;
     FLIM_TRY(check_limits(s, err));
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */
@@ -305,6 +303,7 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
         flim_fusion_find(s, &device->card);
         FLIM_TRY(find_convs(s, store, &device->card, options, &again, err));
     }
+    flim_fusion_find_recomputed(s, recompute);
     add_tensors(s);
     flim_schedule_list_operations(s);
     flim_arena_place(&s->arena);

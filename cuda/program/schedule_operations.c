@@ -205,7 +205,7 @@ static void add_gradient_sums(flim_schedule *s, int u)
 {
     add_operation(s, FLIM_OP_GRAD_SUMS, u);
     op_reads_backward(s, u);
-    if (flim_fusion_rewrites_y(s, u)) {
+    if (s->unit[u].recompute == FLIM_Y_RECOMPUTED) {
         op_recomputes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_Y]);
         for (int r = 0; r < s->net->n_units; r++) {
             if (s->net->unit[r].input == u && weight_waits(s, r)) {
@@ -292,14 +292,14 @@ static void add_rewritten(flim_schedule *s, int block)
 {
     for (int u = 0; u < s->net->n_units; u++) {
         const int from = s->unit[u].gradient_from;
-        if (from >= 0 && s->net->unit[from].block == block && flim_fusion_rewrites_y(s, u)) {
+        if (from >= 0 && s->net->unit[from].block == block && s->unit[u].recompute == FLIM_Y_RECOMPUTED) {
             add_epilogue(s, u, true);
         }
     }
 }
 
-/* The convolutions of a block that are recomputed, and what stands between them; early: those of a block whose z the data gradient of the
- * next one reads, in front of that, else those of any other. */
+/* The convolutions of a block that are recomputed, and what stands between them.  early: only if a data gradient of a later block reads a z of
+ * this one, in front of that; else any other block, at its start. */
 static void add_recomputed(flim_schedule *s, int block, bool early)
 {
     bool is_early = false;

@@ -327,7 +327,7 @@ static double added(const example *e, const flim_conv_problem *p, int64_t i)
                                       : 0.0;
 }
 
-/* The multiplier of a dropped channel. */
+/* A channel's dropout multiplier. */
 static double kept(int64_t cell, int64_t channel)
 {
     return (cell + channel) % 3 == 0 ? 0.0 : 2.0;

@@ -684,6 +684,8 @@ static void every_operation_finds_what_it_reads(void **state)
                  {"h100", FLIM_PRECISION_TF32, "fused_stem"},
                  {"h100", FLIM_PRECISION_TF32, "fused_3x3x3"},
                  {"h100", FLIM_PRECISION_TF32, "wgrad_3x3x3"},
+                 {"h100", FLIM_PRECISION_BF16, "conv_strided"},
+                 {"h100", FLIM_PRECISION_BF16, "conv_wgmma"},
                  {"l4", FLIM_PRECISION_BF16, NULL}};
     static const struct {
         int width, size[3];
@@ -1000,10 +1002,20 @@ static void gradients_in_tf32_keep_their_size(void **state)
             flim_network net;
             flim_device *device = describe("h100");
             assert_int_equal(flim_network_build_sized(&net, size, 2, 256, 21, 21, &err), FLIM_OK);
-            build(&s, device, &net, precisions[i % 2], true, 64, (flim_recompute_set){0}, 0, NULL);
-            for (int u = 0; u < net.n_units; u++) {
-                const int here = convolutions_since_sums(&s, u);
-                longest[i % 2] = here > longest[i % 2] ? here : longest[i % 2];
+            for (int all = 0; all < 2; all++) {
+                const flim_recompute_set set = {.outputs = all ? FLIM_MAX_UNITS : 0, .blocks = all ? UINT32_MAX : 0};
+                char text[80];
+                build(&s, device, &net, precisions[i % 2], true, 64, set, 0, NULL);
+                snprintf(text, sizeof text, "width %d, depth %d, %s, %s recomputed", size.width, depth,
+                         flim_precision_name(precisions[i % 2]), all ? "all" : "nothing");
+                check_schedule(&s, text);
+                if (all == 0) { /* else a block's epilogue, if it runs again, writes the sign mask again */
+                    (void)check_mutants(&s, text);
+                }
+                for (int u = 0; u < net.n_units; u++) {
+                    const int here = convolutions_since_sums(&s, u);
+                    longest[i % 2] = here > longest[i % 2] ? here : longest[i % 2];
+                }
             }
             flim_device_close(device);
         }

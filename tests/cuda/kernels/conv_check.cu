@@ -4,7 +4,7 @@
  *                   check and time where neither is named, all kernels where none is; small = a check without large problems,
  *                   as compute-sanitizer wants it; exit 1 where a check fails, 77 without a card
  *
- * --card cuts the work of all but fp32 as for a card with less shared memory and multiprocessors: 101376,58 is an
+ * --card cuts the work of stem, stem_alone, wgrad and conv3x3x3 as for a card with less shared memory and multiprocessors: 101376,58 is an
  * L4, 166912,108 an A100.
  *
  * References round where the kernels do (inputs, weights, activations and gradients between products), so that the tolerances

@@ -155,7 +155,7 @@ void check_strided(const flim_conv_problem &s)
     plan p;
     const int h = s.in[1], w = s.in[2], ho = s.out[1], wo = s.out[2];
     if (!find_plan(&s, HOPPER, &p)) {
-        if (w <= 58) /* wider rows are cuDNN's */
+        if (w <= 172) /* wider rows are cuDNN's */
             fail("no plan", "data gradient of stride 2", s);
         return;
     }
