@@ -206,9 +206,9 @@ __device__ __forceinline__ uint32_t pair_of_output(float2 bias, float2 about, fl
 /* The epilogue's operands for the outputs at `at` (bytes) are on their way to L2. */
 __device__ __forceinline__ void prefetch_operands(const flim_conv_epilogue &epilogue, int64_t at)
 {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(epilogue.z) + at));
+    flim_prefetch(static_cast<const char *>(epilogue.z) + at);
     if (epilogue.add)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(epilogue.add) + at));
+        flim_prefetch(static_cast<const char *>(epilogue.add) + at);
 }
 
 template <typename T, int CI, int CO, int R, bool PROLOGUE, bool EPILOGUE>

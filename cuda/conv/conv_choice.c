@@ -40,15 +40,6 @@ int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card
     return n;
 }
 
-bool flim_conv_is_supported(const flim_conv_problem *problem, const flim_card *card)
-{
-    bool supported = false;
-    for (int i = 0; i < FLIM_CONV_ALGORITHMS; i++) {
-        supported = supported || flim_conv_algorithms[i]->supported(problem, card);
-    }
-    return supported;
-}
-
 bool flim_conv_is_guessed(const flim_conv_problem *problem, const flim_card *card)
 {
     bool guessed = false;

@@ -79,8 +79,7 @@ int64_t flim_conv_workspace_limit(const flim_conv_search_options *options);
 /* The algorithms that compute a problem on a card, in the order in which they are tried; returns how many. */
 int flim_conv_candidates(const flim_conv_problem *problem, const flim_card *card, const flim_conv_search_options *options,
                          const flim_conv_algorithm *out[FLIM_CONV_ALGORITHMS]);
-/* Some algorithm computes the problem on the card; ... and would be a good guess. */
-bool flim_conv_is_supported(const flim_conv_problem *problem, const flim_card *card);
+/* Some algorithm computes the problem on the card and is a good guess. */
 bool flim_conv_is_guessed(const flim_conv_problem *problem, const flim_card *card);
 /* Some algorithm computes a FORWARD problem with sums on weights as stored, and best so. */
 bool flim_conv_gathers(const flim_conv_problem *problem, const flim_card *card);

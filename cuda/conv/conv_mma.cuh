@@ -134,6 +134,12 @@ __device__ __forceinline__ void flim_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* The line of memory at `at` is on its way to the L2 cache. */
+__device__ __forceinline__ void flim_prefetch(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 /* The previous unit's BatchNorm and activation on 8 channels. */
 template <typename T> __device__ __forceinline__ void flim_activate8(uint4 &v, const float *scales, const float *shifts)
 {

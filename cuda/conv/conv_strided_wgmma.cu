@@ -150,11 +150,6 @@ __device__ __forceinline__ uint32_t pair_of_gradient(const float *mean, float fi
     return word;
 }
 
-__device__ __forceinline__ void prefetch(const void *at)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-}
-
 /* Products and outputs of warpgroup `group`. */
 template <typename T, bool EPILOGUE, bool ADD>
 __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &p, const layout &at, const float *mean,
@@ -243,11 +238,11 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         if (there[i] >> BOTH & 1)
-                            prefetch(z + place_of_class(BOTH, i));
+                            flim_prefetch(z + place_of_class(BOTH, i));
                         if (there[i] & 1) {
-                            prefetch(z + place_of_class(EVEN, i));
+                            flim_prefetch(z + place_of_class(EVEN, i));
                             if (ADD)
-                                prefetch(add + compact[i]);
+                                flim_prefetch(add + compact[i]);
                         }
                     }
                 }

@@ -54,8 +54,8 @@ static void note_recompute(flim_cuda_program *p, const flim_recompute_set *set, 
 }
 
 /* The training schedule: as it is, or with everything recomputed that can be, or (AUTO) with just enough of that to stay
- * within the memory.  First comes what costs next to nothing, outputs that another kernel writes along the way (or, of a unit by sign mask, the epilogue); then blocks,
- * each time the one that saves most. */
+ * within the memory.  First comes what costs next to nothing, outputs that another kernel writes along the way (or, of a unit by sign
+ * mask, the epilogue); then blocks, each time the one that saves most. */
 static flim_status build_training(flim_cuda_program *p, const flim_conv_search_options *search, flim_error *err)
 {
     const flim_program_options *o = &p->base.options;

@@ -315,7 +315,8 @@ static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card
     }
     flim_conv_problem problem = flim_fusion_problem(&s->net->unit[from], FLIM_CONV_DATA, s->type, s->batch, s->deterministic);
     set_epilogue(s, from, &problem);
-    return flim_conv_is_supported(&problem, card) ? from : -1;
+    const flim_conv_algorithm *algorithm[FLIM_CONV_ALGORITHMS];
+    return flim_conv_candidates(&problem, card, &(flim_conv_search_options){0}, algorithm) > 0 ? from : -1;
 }
 
 /* A gradient comes through two activations in a row at most before a pass sums one (gradient_by_mask says why). */

@@ -156,9 +156,9 @@ static void op_reads_gradients(flim_schedule *s, int u)
     if (s->unit[u].buffer[FLIM_BUFFER_HEAD_DY] != FLIM_NO_BUFFER) {
         op_reads(s, slot++, s->unit[u].buffer[FLIM_BUFFER_HEAD_DY]);
     }
+    const int from = s->unit[u].gradient_from; /* if there is one, what the others contribute is in its dx */
     for (int r = 0; r < s->net->n_units; r++) {
         const flim_schedule_unit *reader = &s->unit[r];
-        const int from = s->unit[u].gradient_from; /* if there is one, what the others contribute is in its dx */
         if (reader->unit->input == u && (from < 0 || from == r)) {
             op_reads(s, slot++, reader->buffer[FLIM_BUFFER_DX]);
         }
@@ -220,8 +220,8 @@ static void write_in_place(flim_schedule *s, int u)
 {
     static const flim_buffer_kind out[2] = {FLIM_BUFFER_DZ, FLIM_BUFFER_DV};
     const flim_operation *o = last_operation(s);
-    if (s->unit[u].gradient_from >= 0 && s->net->unit[u].skip >= 0) {
-        return; /* it is the dv as well */
+    if (flim_fusion_by_mask(s, u)) {
+        return; /* the gradient is the dv as well */
     }
     for (int i = FLIM_IN_GRADIENT, n = 0; i < FLIM_OPERATION_INPUTS && n < 2 && s->net->unit[u].pool_t == 1; i++) {
         const int from = o->in[i];
@@ -358,8 +358,8 @@ static void add_backward(flim_schedule *s)
             continue;
         }
         add_backward_of(s, u);
-        const int added =
-            s->net->unit[u].skip; /* next, since the data gradient of the block's first convolution may add its dx */
+        /* The skip's convolution next: the data gradient of the block's first convolution may add its dx. */
+        const int added = s->net->unit[u].skip;
         if (added >= 0 && s->unit[added].fusion == FLIM_FUSION_SKIP) {
             add_backward_of(s, added);
         }
