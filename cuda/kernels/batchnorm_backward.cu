@@ -6,6 +6,7 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/ranks.h"
 #include "cuda/kernels/reduce.cuh"
+#include "cuda/kernels/vector.cuh"
 
 /* The power of two that brings a gradient's root mean square near 2^-9.  With at most 2^24 values per channel the largest
  * possible value (sqrt(count) times the rms) and the sums of the weight gradient then stay within fp16's range, and values
@@ -207,36 +208,74 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
     return cudaGetLastError();
 }
 
-/* dz is about g du: a power of two that keeps the size of du as stored, which is du times s.  One block of 256. */
-__device__ static float scale_of_du(const grad_norm_args &args, double s)
+/* ---- of a gradient that a convolution has written ---- */
+
+enum { SUMS_THREADS = 256, SAMPLES = 32 /* vectors of 8 values per thread */ };
+
+struct written_gradient {
+    const __half *values; /* (count,c); NULL: dz has no scale of its own */
+    int64_t count;
+    const float *scale, *scale_b;
+};
+
+static written_gradient written(const flim_written_gradient *du, int64_t count, bool scaled)
 {
-    const int channels = args.main.norm.channels;
-    if (!args.scaled) {
-        return 1.0f;
-    }
-    double square = 0;
-    for (int k = threadIdx.x; k < channels; k += 256) {
-        const double ws = args.main.norm.weight_scale ? *args.main.norm.weight_scale : 1.0;
-        const double g = args.main.norm.gamma[k] * (double)args.main.norm.invstd[k] * ws;
-        square += g * g;
-    }
-    square = block_sum<256>(square) / channels;
-    const int exponent = square > 0 && !isinf(square) ? -(int)lrint(0.5 * log2(square)) : 0;
-    return (float)s * exp2f((float)(exponent > 60 ? 60 : exponent < -60 ? -60 : exponent));
+    return {scaled ? static_cast<const __half *>(du->values) : NULL, count, du->scale, du->scale_b};
 }
 
-__global__ void __launch_bounds__(256)
-    grad_norm_sums_kernel(const double *__restrict__ du, const float *du_scale, const float *du_scale_b, grad_norm_args args)
+__device__ static double scale_of(const written_gradient &du)
 {
+    return (double)*du.scale * (du.scale_b ? *du.scale_b : 1.0f);
+}
+
+/* The scale of dz, which is about g du: from the mean square of g du over 65,536 values, one vector at a random place of each of equal parts of
+ * the tensor.  That need not be exact (scale_for), and may miss what a pass over all values sees; if all of them are 0, the scale is that at
+ * which du is stored.  One block of SUMS_THREADS; g2: c floats of shared memory. */
+__device__ static float scale_by_sample(const written_gradient &du, const grad_norm_args &args, float *g2)
+{
+    const flim_norm &n = args.main.norm;
+    if (!du.values) {
+        return 1.0f;
+    }
+    for (int k = threadIdx.x; k < n.c; k += SUMS_THREADS) {
+        const float ws = n.weight_scale ? *n.weight_scale : 1.0f, g = k < n.channels ? n.gamma[k] * n.invstd[k] * ws : 0.0f;
+        g2[k] = g * g;
+    }
+    __syncthreads();
+    const int chunks = n.c / 8;
+    const int64_t vectors = du.count * chunks, most = SUMS_THREADS * SAMPLES, parts = vectors < most ? vectors : most;
+    const uint32_t step = (uint32_t)(vectors / parts);
+    float square = 0.0f;
+#pragma unroll 16
+    for (int i = 0; i < SAMPLES; i++) {
+        const int64_t part = (int64_t)i * SUMS_THREADS + threadIdx.x;
+        const bool there = part < parts;
+        const int64_t at = there ? part * step + (uint32_t)part * 2654435761u % step : 0; /* Knuth's multiplicative hash */
+        const float8 value = load8(du.values + 8 * at);
+        const float *weight = g2 + 8 * (int)(at % chunks);
+        float here = 0.0f;
+        for (int k = 0; k < 8; k++) {
+            here += weight[k] * value.v[k] * value.v[k];
+        }
+        square += there ? here : 0.0f;
+    }
+    const double s = scale_of(du), sum = block_sum<SUMS_THREADS>((double)square);
+    return sum > 0.0 && !isinf(sum) ? scale_for(sum / ((double)parts * 8 * n.channels / n.c) / (s * s)) : (float)s;
+}
+
+__global__ void __launch_bounds__(SUMS_THREADS)
+    grad_norm_sums_kernel(const double *__restrict__ sums, written_gradient du, grad_norm_args args)
+{
+    extern __shared__ float g2[];
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
-    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
-    const float scale = scale_of_du(args, s);
-    for (int k = tid; k < c; k += 256) {
+    const double s = scale_of(du), unscale = 1.0 / (double)*args.loss_scale;
+    const float scale = scale_by_sample(du, args, g2);
+    for (int k = tid; k < c; k += SUMS_THREADS) {
         if (k >= channels) {
             zero_channel(args.main, k);
             continue;
         }
-        const double s0 = du[k] / s, s1 = du[c + k] / s + args.main.norm.mean[k] * s0;
+        const double s0 = sums[k] / s, s1 = sums[c + k] / s + args.main.norm.mean[k] * s0;
         finish_channel(args.main, k, args.count, s0, s1, scale, args.frozen, args.add, unscale);
     }
     if (tid == 0) {
@@ -244,13 +283,14 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
-                                  int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *sums, const flim_written_gradient *du, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
 {
     grad_norm_args args = arguments_of(main, NULL, scaled, add, loss_scale);
     args.count = (double)count;
     args.frozen = count == 1;
-    grad_norm_sums_kernel<<<1, 256, 0, l->stream>>>(du, du_scale, du_scale_b, args);
+    grad_norm_sums_kernel<<<1, SUMS_THREADS, (size_t)main->norm.c * sizeof(float), l->stream>>>(
+        sums, written(du, count, scaled), args);
     return cudaGetLastError();
 }
 
@@ -278,27 +318,26 @@ cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, fl
     return cudaGetLastError();
 }
 
-__global__ void own_sums_of_du_kernel(const double *__restrict__ du, const float *du_scale, const float *du_scale_b,
-                                      flim_norm m, double count, double *own)
+__global__ void own_sums_of_du_kernel(const double *__restrict__ sums, written_gradient du, flim_norm m, double *own)
 {
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
-    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f);
+    const double s = scale_of(du);
     if (k == 0) {
-        own[0] = count;
+        own[0] = (double)du.count;
     }
     if (k < m.c) {
         const bool real = k < m.channels;
-        const double s0 = real ? du[k] / s : 0.0;
+        const double s0 = real ? sums[k] / s : 0.0;
         own[1 + k] = s0;
-        own[1 + m.c + k] = real ? du[m.c + k] / s + m.mean[k] * s0 : 0.0;
+        own[1 + m.c + k] = real ? sums[m.c + k] / s + m.mean[k] * s0 : 0.0;
     }
 }
 
-cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *du, const float *du_scale,
-                                        const float *du_scale_b, int64_t count, const flim_norm *norm, double *own)
+cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *sums, const flim_written_gradient *du,
+                                        int64_t count, const flim_norm *norm, double *own)
 {
-    own_sums_of_du_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(du, du_scale, du_scale_b, *norm,
-                                                                                  (double)count, own);
+    own_sums_of_du_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(sums, written(du, count, false), *norm,
+                                                                                  own);
     return cudaGetLastError();
 }
 
@@ -369,15 +408,16 @@ cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *s
     return cudaGetLastError();
 }
 
-/* One block; the scale of dz as grad_norm_sums_kernel chooses it. */
-__global__ void __launch_bounds__(256)
-    grad_norm_ranks_of_du_kernel(flim_rank_sums sums, const float *du_scale, const float *du_scale_b, grad_norm_args args)
+/* One block; each rank stores its dz with a scale of its own. */
+__global__ void __launch_bounds__(SUMS_THREADS)
+    grad_norm_ranks_of_du_kernel(flim_rank_sums sums, written_gradient du, grad_norm_args args)
 {
+    extern __shared__ float g2[];
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
-    const double s = (double)*du_scale * (du_scale_b ? *du_scale_b : 1.0f), unscale = 1.0 / (double)*args.loss_scale;
+    const double unscale = 1.0 / (double)*args.loss_scale;
     const double count = over_ranks(sums, 0), *own = sums.all + sums.rank * sums.stride;
-    const float scale = scale_of_du(args, s);
-    for (int k = tid; k < c; k += 256) {
+    const float scale = scale_by_sample(du, args, g2);
+    for (int k = tid; k < c; k += SUMS_THREADS) {
         if (k >= channels) {
             zero_channel(args.main, k);
             continue;
@@ -390,12 +430,12 @@ __global__ void __launch_bounds__(256)
     }
 }
 
-cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_sums *sums, const float *du_scale,
-                                         const float *du_scale_b, const flim_grad_norm *main, bool scaled, bool add,
+cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_sums *sums, const flim_written_gradient *du,
+                                         int64_t count, const flim_grad_norm *main, bool scaled, bool add,
                                          const float *loss_scale)
 {
-    grad_norm_ranks_of_du_kernel<<<1, 256, 0, l->stream>>>(*sums, du_scale, du_scale_b,
-                                                           arguments_of(main, NULL, scaled, add, loss_scale));
+    grad_norm_ranks_of_du_kernel<<<1, SUMS_THREADS, (size_t)main->norm.c * sizeof(float), l->stream>>>(
+        *sums, written(du, count, scaled), arguments_of(main, NULL, scaled, add, loss_scale));
     return cudaGetLastError();
 }
 

@@ -201,10 +201,17 @@ typedef struct flim_grad_norm {
 cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
-/* The same from sums that a convolution gathered (conv3x3x3.h, conv_strided.h): double (2,c), sum du and sum du (z - mean) of du as stored,
- * which is *du_scale * *du_scale_b (NULL = 1) times the gradient behind the activation.  The scale of dz follows du's. */
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *du, const float *du_scale, const float *du_scale_b,
-                                  int64_t count, const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
+/* A gradient behind an activation, du, as a convolution wrote it (conv3x3x3.h, conv_strided.h): (count,c), *scale * *scale_b (NULL = 1) times
+ * the gradient. */
+typedef struct flim_written_gradient {
+    const void *values;
+    const float *scale, *scale_b; /* one float each */
+} flim_written_gradient;
+
+/* The same from sums that the convolution gathered: double (2,c), sum du and sum du (z - mean) of du as written.  The scale of dz is chosen by a
+ * sample of du. */
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *sums, const flim_written_gradient *du, int64_t count,
+                                  const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
 /* *out = *a * *a_times / (*b * *b_times); a_times and b_times may be NULL = 1. */
 cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *a_times, const float *b, const float *b_times,
                          float *out);

@@ -71,7 +71,7 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
         p.x_form = flim_fusion_forward_form(s, u);
     } else if (op == FLIM_CONV_WEIGHT) {
         p.x_form = flim_fusion_weight_form(s, u);
-        p.dz_form = flim_fusion_gradient_on_load(s, u) ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
+        p.dz_form = flim_fusion_gradient_on_load(s, u) || s->unit[u].makes_dz ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
     } else {
         p.master = s->unit[u].conv3x3x3;
         if (s->unit[input].gradient_from == u) {
@@ -117,7 +117,7 @@ static bool may_be_fused(const flim_unit *unit)
 static bool is_conv3x3x3(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_conv_problem problem = fused_forward(s, u);
-    return may_be_fused(&s->net->unit[u]) && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
+    return may_be_fused(&s->net->unit[u]) && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT | FLIM_UNFUSED_DZ)) &&
            flim_conv3x3x3_supported(&problem, card->capability);
 }
 
@@ -283,15 +283,12 @@ static bool has_one_by_mask(const flim_schedule *s, int block)
 }
 
 /* Unit u adds a skip: the unit whose data gradient can come through its activation by the sign mask that it leaves, with that of a skip over
- * the same strides if there is one; or -1.
- * Not in tf32.  A gradient that comes through an activation so keeps the size at which it is stored, and each convolution makes it 16 to 64
- * times larger; the pass that sums a unit's gradient brings it back (batchnorm_backward.cu).  Without the pass over such a unit base has four
- * convolutions in a row, and gradients left fp16's range at the 106th update of a run (H200). */
+ * the same strides if there is one; or -1. */
 static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_unit *unit = &s->net->unit[u];
     int from = -1, compact = -1;
-    if (!s->train || s->scaled || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 || !unit->dropout ||
+    if (!s->train || !unit->bn[0] || !unit->act || unit->pool_t != 1 || unit->skip < 0 || !unit->dropout ||
         s->unit[unit->skip].fusion == FLIM_FUSION_SKIP || flim_fusion_heads_of(s->net, u) > 0) {
         return -1;
     }
@@ -319,18 +316,18 @@ static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card
     return flim_conv_candidates(&problem, card, &(flim_conv_search_options){0}, algorithm) > 0 ? from : -1;
 }
 
-/* A gradient comes through two activations in a row at most before a pass sums one (gradient_by_mask says why). */
-static void limit_growth(flim_schedule *s)
+/* The weight gradient of unit u, which applies BatchNorm and activation to x as it loads it, also makes dz of the gradient that came through the
+ * activation, and writes it: no pass of its own.  Not if memory is short, since dz cannot lie in that gradient's place; the bits are the same. */
+static bool makes_dz(const flim_schedule *s, int u, const flim_card *card)
 {
-    int in_a_row[FLIM_MAX_UNITS] = {0};
-    for (int u = s->net->n_units - 1; u >= 0; u--) { /* readers stand behind what they read */
-        const int from = s->unit[u].gradient_from;
-        in_a_row[u] = from < 0 ? 0 : 1 + in_a_row[from];
-        if (in_a_row[u] > 2) {
-            s->unit[u].gradient_from = -1;
-            in_a_row[u] = 0;
-        }
+    if (!s->train || s->unit[u].gradient_from < 0 || !weight_applies(s, u) || s->unfused[u] & FLIM_UNFUSED_DZ ||
+        s->saves_memory) {
+        return false;
     }
+    flim_conv_problem problem = flim_fusion_problem(&s->net->unit[u], FLIM_CONV_WEIGHT, s->type, s->batch, s->deterministic);
+    problem.x_form = FLIM_INPUT_NORM_ACT_ON_LOAD;
+    problem.dz_form = FLIM_INPUT_NORM_ON_LOAD;
+    return flim_conv_is_guessed(&problem, card);
 }
 
 void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
@@ -358,8 +355,8 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
             su->gradient_from = gradient_by_mask(s, u, card);
         }
     }
-    if (s->scaled) {
-        limit_growth(s);
+    for (int u = 0; u < s->net->n_units; u++) {
+        s->unit[u].makes_dz = makes_dz(s, u, card);
     }
 }
 
@@ -466,7 +463,9 @@ bool flim_fusion_forward_fused(const flim_schedule *s, int u)
 
 bool flim_fusion_gradient_on_load(const flim_schedule *s, int u)
 {
-    return flim_schedule_stem_of(s, u) >= 0 && s->unit[u].gradient_from >= 0;
+    const int most =
+        32; /* channels: of 64 the stem's kernel takes longer so than with dz from a pass of its own (large, H200: 1.9 ms, and 1.3 + 0.35) */
+    return flim_schedule_stem_of(s, u) >= 0 && s->unit[u].gradient_from >= 0 && s->unit[u].k <= most;
 }
 
 bool flim_fusion_has_sign_mask(const flim_schedule *s, int u)

@@ -124,7 +124,7 @@ flim_status flim_run_grad_apply(const flim_task *t, flim_error *err)
 flim_status flim_run_weight(const flim_task *t, flim_error *err)
 {
     const flim_schedule_unit *su = t->su;
-    void *x = flim_task_in(t, FLIM_IN_X), *dz = flim_task_in(t, FLIM_IN_GRADIENT);
+    void *x = flim_task_in(t, FLIM_IN_X), *dz = flim_task_in(t, FLIM_IN_GRADIENT); /* or what dz is made of */
     flim_conv_arguments a = flim_task_conv(t);
     a.x = su->unit->transposed ? dz : x;
     a.y = su->unit->transposed ? x : dz;
@@ -133,7 +133,22 @@ flim_status flim_run_weight(const flim_task *t, flim_error *err)
     a.prologue = flim_task_prologue(t);
     a.unscale = su->grad.unscale;
     a.accumulate = !t->first;
+    if (su->makes_dz) {
+        a.dz_norm = flim_task_dz_norm(t);
+        a.dz_norm.out = flim_task_out(t, FLIM_OUT);
+    }
     return flim_task_run_conv(t, &a, err);
+}
+
+flim_conv_dz_norm flim_task_dz_norm(const flim_task *t)
+{
+    const flim_schedule_unit *from = flim_task_owner(t, t->op->in[FLIM_IN_GRADIENT]);
+    return (flim_conv_dz_norm){.z = flim_task_in(t, FLIM_IN_Z),
+                               .a = t->su->grad.a,
+                               .b = t->su->grad.b,
+                               .d = t->su->grad.d,
+                               .du_scale = from->grad.scale,
+                               .du_scale_b = from->norm.weight_scale};
 }
 
 /* dx; with z of the input unit the gradient before that unit's activation, and the sums of its BatchNorm. */
@@ -167,17 +182,17 @@ flim_status flim_run_data(const flim_task *t, flim_error *err)
     }
     FLIM_TRY(flim_task_run_conv(t, &a, err));
     const flim_grad_norm norm = grad_norm_of(t, su->unit->input);
+    const flim_written_gradient du = {flim_task_out(t, FLIM_OUT), su->grad.scale, su->norm.weight_scale};
+    const int64_t count = t->n * flim_volume(from->unit->conv_out);
     if (p->ranks.sync && norm.norm.present) {
         flim_rank_sums sums;
-        FLIM_TRY_CUDA(flim_k_sync_grad_sums_of_du(&p->launch, from->sums, su->grad.scale, su->norm.weight_scale,
-                                                  t->n * flim_volume(from->unit->conv_out), &norm.norm, p->ranks.own));
+        FLIM_TRY_CUDA(flim_k_sync_grad_sums_of_du(&p->launch, from->sums, &du, count, &norm.norm, p->ranks.own));
         FLIM_TRY(flim_task_share(t, false, 1 + 2 * (int64_t)from->k, &sums, err));
-        return flim_cuda_check(flim_k_grad_norm_ranks_of_du(&p->launch, &sums, su->grad.scale, su->norm.weight_scale, &norm,
-                                                            p->scaled, !t->first, &p->state->loss_scale),
-                               "BatchNorm backward", err);
+        return flim_cuda_check(
+            flim_k_grad_norm_ranks_of_du(&p->launch, &sums, &du, count, &norm, p->scaled, !t->first, &p->state->loss_scale),
+            "BatchNorm backward", err);
     }
-    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, from->sums, su->grad.scale, su->norm.weight_scale,
-                                        t->n * flim_volume(from->unit->conv_out), &norm, p->scaled, !t->first,
-                                        &p->state->loss_scale));
+    FLIM_TRY_CUDA(
+        flim_k_grad_norm_sums(&p->launch, from->sums, &du, count, &norm, p->scaled, !t->first, &p->state->loss_scale));
     return FLIM_OK;
 }

@@ -189,7 +189,13 @@ static void add_weight(flim_schedule *s, int u)
     add_operation(s, FLIM_OP_WEIGHT, u);
     last_operation(s)->input_form = form;
     op_reads(s, FLIM_IN_X, output_of(s, s->net->unit[u].input, form));
-    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    if (s->unit[u].makes_dz) {
+        op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
+        op_writes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    } else {
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    }
     op_convolves(s, u, FLIM_CONV_WEIGHT);
 }
 
@@ -327,7 +333,7 @@ static void add_backward_of(flim_schedule *s, int u)
     if (su->fusion != FLIM_FUSION_SKIP && su->gradient_from < 0) {
         add_gradient_sums(s, u);
     }
-    if (su->fusion != FLIM_FUSION_SKIP && !flim_fusion_gradient_on_load(s, u)) {
+    if (su->fusion != FLIM_FUSION_SKIP && !flim_fusion_gradient_on_load(s, u) && !su->makes_dz) {
         add_gradient_apply(s, u);
     }
     if (flim_schedule_stem_of(s, u) >= 0) {
