@@ -17,7 +17,7 @@
 
 #include "cuda/device/cuda_device.h"
 #include "cuda/kernels/kernels.h"
-#include "reference/reference.h"
+#include "reference/formula.h"
 
 enum { MOST_CHANNELS = 128, CELLS = 64 };
 
@@ -62,7 +62,7 @@ static uint16_t half_of(double value)
     const int biased = exponent + 14;
     const uint32_t bits =
         biased > 0 ? (uint32_t)biased << 10 | ((uint32_t)(part * 2048.0) & 0x3ffu) : (uint32_t)(fabs(value) * 0x1p24);
-    return (uint16_t)((value < 0.0) << 15 | (value == 0.0 ? 0u : bits));
+    return (uint16_t)((value < 0.0 ? 0x8000u : 0u) | (value == 0.0 ? 0u : bits));
 }
 
 static double value_of(uint16_t half)

@@ -34,17 +34,23 @@ print("largest relative differences", worst)
 sys.exit(any(w > allowed for allowed, w in worst.items()))
 PY
 
-# ---- two cards: FLIM_TEST_DEVICE=cuda (ctest -L gpu)
+# ---- on cards: FLIM_TEST_DEVICE=cuda (ctest -L gpu).  Where there is one, programs of two ranks share it, through a stand-in for NCCL (nccl/).
 if [ "${FLIM_TEST_DEVICE:-cpu}" = cuda ]; then
     cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
-    if [ "$cards" -lt 2 ]; then
-        echo "skipped: $cards cards; ranks need one each"
+    if [ "$cards" -lt 1 ]; then
+        echo "skipped: no card"
         exit 77
     fi
+    [ "$cards" -gt 1 ] || export FLIM_TEST_ONE_CARD=1 LD_LIBRARY_PATH="$build/tests/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     for filter in 't*' recalibrated_statistics_are_those_of_all_cells 'w*'; do
         CMOCKA_TEST_FILTER=$filter call 0 "${mpi[@]}" -n 2 "$build/tests/test_synced_statistics"
         cat out err | grep -v '^\[ RUN\|OK \]' | head -60
     done
+    if [ "$cards" -eq 1 ]; then
+        echo "one card: runs over two were not made"
+        finish
+        exit
+    fi
     simulate k.h5
     for precision in fp32 tf32; do
         options=(--data k.h5 --preset nano --folds 2 --fold 0 --epochs 3 --lr 1e-4 --workers 2 --device cuda --precision "$precision" --deterministic)
