@@ -210,17 +210,20 @@ cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_bl
 
 /* ---- of a gradient that a convolution has written ---- */
 
-enum { SUMS_THREADS = 256, SAMPLES = 32 /* vectors of 8 values per thread */ };
+enum { SUMS_THREADS = 256, SUMS_BLOCKS = 16 /* doubles behind the sums of 8 channels */ };
 
 struct written_gradient {
     const __half *values; /* (count,c); NULL: dz has no scale of its own */
     int64_t count;
     const float *scale, *scale_b;
+    double *sums, *squares; /* (SUMS_BLOCKS) */
+    int *counter;
 };
 
-static written_gradient written(const flim_written_gradient *du, int64_t count, bool scaled)
+static written_gradient written(const flim_written_gradient *du, int64_t count, int c, bool scaled)
 {
-    return {scaled ? static_cast<const __half *>(du->values) : NULL, count, du->scale, du->scale_b};
+    const __half *values = scaled ? static_cast<const __half *>(du->values) : NULL;
+    return {values, count, du->scale, du->scale_b, du->sums, du->sums + 2 * c, du->counter};
 }
 
 __device__ static double scale_of(const written_gradient &du)
@@ -228,54 +231,70 @@ __device__ static double scale_of(const written_gradient &du)
     return (double)*du.scale * (du.scale_b ? *du.scale_b : 1.0f);
 }
 
-/* The scale of dz, which is about g du: from the mean square of g du over 65,536 values, one vector at a random place of each of equal parts of
- * the tensor.  That need not be exact (scale_for), and may miss what a pass over all values sees; if all of them are 0, the scale is that at
- * which du is stored.  One block of SUMS_THREADS; g2: c floats of shared memory. */
-__device__ static float scale_by_sample(const written_gradient &du, const grad_norm_args &args, float *g2)
+/* (g du)^2 as stored at a random place of part `part` of `parts` equal ones, eight channels. */
+__device__ static float square_at(const written_gradient &du, const flim_norm &n, int64_t part, int64_t parts)
 {
-    const flim_norm &n = args.main.norm;
+    const unsigned chunks = n.c / 8, step = (unsigned)(du.count * chunks / parts);
+    const int64_t at = part * step + (unsigned)part * 2654435761u % step; /* Knuth's multiplicative hash */
+    const float8 value = load8(du.values + 8 * at);
+    const float ws = n.weight_scale ? *n.weight_scale : 1.0f;
+    const int k = 8 * (int)(at % chunks);
+    float square = 0.0f;
+    for (int j = 0; j < 8 && k + j < n.channels; j++) {
+        const float v = n.gamma[k + j] * n.invstd[k + j] * ws * value.v[j];
+        square += v * v;
+    }
+    return square;
+}
+
+/* The scale of dz, which is about g du: from the mean square of g du over 32,768 values, a vector from each of equal parts of the tensor.  That
+ * need not be exact (scale_for), and may miss what a pass over all values sees; if all of them are 0, the scale is that at which du is stored.
+ * In the last of the blocks of SUMS_THREADS to come here, which does the rest; 0 in the others. */
+__device__ static float scale_by_sample(const written_gradient &du, const flim_norm &n)
+{
+    __shared__ bool last;
+    const int64_t vectors = du.count * (n.c / 8), most = SUMS_BLOCKS * SUMS_THREADS, parts = vectors < most ? vectors : most,
+                  part = (int64_t)blockIdx.x * SUMS_THREADS + threadIdx.x;
     if (!du.values) {
         return 1.0f;
     }
-    for (int k = threadIdx.x; k < n.c; k += SUMS_THREADS) {
-        const float ws = n.weight_scale ? *n.weight_scale : 1.0f, g = k < n.channels ? n.gamma[k] * n.invstd[k] * ws : 0.0f;
-        g2[k] = g * g;
+    const double square = block_sum<SUMS_THREADS>(part < parts ? (double)square_at(du, n, part, parts) : 0.0);
+    if (threadIdx.x == 0) {
+        du.squares[blockIdx.x] = square;
+        __threadfence();
+        last = atomicAdd(du.counter, 1) == SUMS_BLOCKS - 1;
     }
     __syncthreads();
-    const int chunks = n.c / 8;
-    const int64_t vectors = du.count * chunks, most = SUMS_THREADS * SAMPLES, parts = vectors < most ? vectors : most;
-    const uint32_t step = (uint32_t)(vectors / parts);
-    float square = 0.0f;
-#pragma unroll 16
-    for (int i = 0; i < SAMPLES; i++) {
-        const int64_t part = (int64_t)i * SUMS_THREADS + threadIdx.x;
-        const bool there = part < parts;
-        const int64_t at = there ? part * step + (uint32_t)part * 2654435761u % step : 0; /* Knuth's multiplicative hash */
-        const float8 value = load8(du.values + 8 * at);
-        const float *weight = g2 + 8 * (int)(at % chunks);
-        float here = 0.0f;
-        for (int k = 0; k < 8; k++) {
-            here += weight[k] * value.v[k] * value.v[k];
-        }
-        square += there ? here : 0.0f;
+    if (!last) {
+        return 0.0f;
     }
-    const double s = scale_of(du), sum = block_sum<SUMS_THREADS>((double)square);
+    __threadfence();
+    if (threadIdx.x == 0) {
+        *du.counter = 0;
+    }
+    const volatile double *all = du.squares;
+    double sum = 0.0;
+    for (int i = 0; i < SUMS_BLOCKS; i++) {
+        sum += all[i];
+    }
+    const double s = scale_of(du);
     return sum > 0.0 && !isinf(sum) ? scale_for(sum / ((double)parts * 8 * n.channels / n.c) / (s * s)) : (float)s;
 }
 
-__global__ void __launch_bounds__(SUMS_THREADS)
-    grad_norm_sums_kernel(const double *__restrict__ sums, written_gradient du, grad_norm_args args)
+__global__ void __launch_bounds__(SUMS_THREADS) grad_norm_sums_kernel(written_gradient du, grad_norm_args args)
 {
-    extern __shared__ float g2[];
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
     const double s = scale_of(du), unscale = 1.0 / (double)*args.loss_scale;
-    const float scale = scale_by_sample(du, args, g2);
+    const float scale = scale_by_sample(du, args.main.norm);
+    if (scale == 0.0f) {
+        return;
+    }
     for (int k = tid; k < c; k += SUMS_THREADS) {
         if (k >= channels) {
             zero_channel(args.main, k);
             continue;
         }
-        const double s0 = sums[k] / s, s1 = sums[c + k] / s + args.main.norm.mean[k] * s0;
+        const double s0 = du.sums[k] / s, s1 = du.sums[c + k] / s + args.main.norm.mean[k] * s0;
         finish_channel(args.main, k, args.count, s0, s1, scale, args.frozen, args.add, unscale);
     }
     if (tid == 0) {
@@ -283,14 +302,14 @@ __global__ void __launch_bounds__(SUMS_THREADS)
     }
 }
 
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *sums, const flim_written_gradient *du, int64_t count,
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const flim_written_gradient *du, int64_t count,
                                   const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale)
 {
     grad_norm_args args = arguments_of(main, NULL, scaled, add, loss_scale);
     args.count = (double)count;
     args.frozen = count == 1;
-    grad_norm_sums_kernel<<<1, SUMS_THREADS, (size_t)main->norm.c * sizeof(float), l->stream>>>(
-        sums, written(du, count, scaled), args);
+    grad_norm_sums_kernel<<<scaled ? SUMS_BLOCKS : 1, SUMS_THREADS, 0, l->stream>>>(written(du, count, main->norm.c, scaled),
+                                                                                    args);
     return cudaGetLastError();
 }
 
@@ -318,7 +337,7 @@ cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, fl
     return cudaGetLastError();
 }
 
-__global__ void own_sums_of_du_kernel(const double *__restrict__ sums, written_gradient du, flim_norm m, double *own)
+__global__ void own_sums_of_du_kernel(written_gradient du, flim_norm m, double *own)
 {
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     const double s = scale_of(du);
@@ -327,16 +346,16 @@ __global__ void own_sums_of_du_kernel(const double *__restrict__ sums, written_g
     }
     if (k < m.c) {
         const bool real = k < m.channels;
-        const double s0 = real ? sums[k] / s : 0.0;
+        const double s0 = real ? du.sums[k] / s : 0.0;
         own[1 + k] = s0;
-        own[1 + m.c + k] = real ? sums[m.c + k] / s + m.mean[k] * s0 : 0.0;
+        own[1 + m.c + k] = real ? du.sums[m.c + k] / s + m.mean[k] * s0 : 0.0;
     }
 }
 
-cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *sums, const flim_written_gradient *du,
-                                        int64_t count, const flim_norm *norm, double *own)
+cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const flim_written_gradient *du, int64_t count,
+                                        const flim_norm *norm, double *own)
 {
-    own_sums_of_du_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(sums, written(du, count, false), *norm,
+    own_sums_of_du_kernel<<<(unsigned)(norm->c + 127) / 128, 128, 0, l->stream>>>(written(du, count, norm->c, false), *norm,
                                                                                   own);
     return cudaGetLastError();
 }
@@ -408,15 +427,17 @@ cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *s
     return cudaGetLastError();
 }
 
-/* One block; each rank stores its dz with a scale of its own. */
+/* Each rank stores its dz with a scale of its own. */
 __global__ void __launch_bounds__(SUMS_THREADS)
     grad_norm_ranks_of_du_kernel(flim_rank_sums sums, written_gradient du, grad_norm_args args)
 {
-    extern __shared__ float g2[];
     const int c = args.main.norm.c, channels = args.main.norm.channels, tid = threadIdx.x;
     const double unscale = 1.0 / (double)*args.loss_scale;
     const double count = over_ranks(sums, 0), *own = sums.all + sums.rank * sums.stride;
-    const float scale = scale_by_sample(du, args, g2);
+    const float scale = scale_by_sample(du, args.main.norm);
+    if (scale == 0.0f) {
+        return;
+    }
     for (int k = tid; k < c; k += SUMS_THREADS) {
         if (k >= channels) {
             zero_channel(args.main, k);
@@ -434,8 +455,8 @@ cudaError_t flim_k_grad_norm_ranks_of_du(const flim_launch *l, const flim_rank_s
                                          int64_t count, const flim_grad_norm *main, bool scaled, bool add,
                                          const float *loss_scale)
 {
-    grad_norm_ranks_of_du_kernel<<<1, SUMS_THREADS, (size_t)main->norm.c * sizeof(float), l->stream>>>(
-        *sums, written(du, count, scaled), arguments_of(main, NULL, scaled, add, loss_scale));
+    grad_norm_ranks_of_du_kernel<<<scaled ? SUMS_BLOCKS : 1, SUMS_THREADS, 0, l->stream>>>(
+        *sums, written(du, count, main->norm.c, scaled), arguments_of(main, NULL, scaled, add, loss_scale));
     return cudaGetLastError();
 }
 

@@ -201,16 +201,16 @@ typedef struct flim_grad_norm {
 cudaError_t flim_k_grad_norm(const flim_launch *l, const float *partial, flim_blocks b, int64_t count,
                              const flim_grad_norm *main, const flim_grad_norm *skip, float *dv_scale, bool scaled, bool train,
                              bool add, const float *loss_scale, double *sums, int *counter);
-/* A gradient behind an activation, du, as a convolution wrote it (conv3x3x3.h, conv_strided.h): (count,c), *scale * *scale_b (NULL = 1) times
- * the gradient. */
+/* A gradient behind an activation, du, as a convolution wrote it (conv3x3x3.h, conv_strided.h). */
 typedef struct flim_written_gradient {
-    const void *values;
-    const float *scale, *scale_b; /* one float each */
+    const void *values; /* (count,c): *scale * *scale_b times the gradient */
+    const float *scale, *scale_b; /* one float each; scale_b may be NULL = 1 */
+    double *sums; /* (4,c): sum du and sum du (z - mean) of the values, that the convolution gathered; then scratch */
+    int *counter; /* one zeroed int, left zero */
 } flim_written_gradient;
 
-/* The same from sums that the convolution gathered: double (2,c), sum du and sum du (z - mean) of du as written.  The scale of dz is chosen by a
- * sample of du. */
-cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const double *sums, const flim_written_gradient *du, int64_t count,
+/* The same from these sums.  The scale of dz is chosen by a sample of du. */
+cudaError_t flim_k_grad_norm_sums(const flim_launch *l, const flim_written_gradient *du, int64_t count,
                                   const flim_grad_norm *main, bool scaled, bool add, const float *loss_scale);
 /* *out = *a * *a_times / (*b * *b_times); a_times and b_times may be NULL = 1. */
 cudaError_t flim_k_ratio(const flim_launch *l, const float *a, const float *a_times, const float *b, const float *b_times,

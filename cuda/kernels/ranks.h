@@ -47,8 +47,8 @@ cudaError_t flim_k_norm_train_ranks(const flim_launch *l, const double *all, int
 /* own: 1 + planes c: the sums of flim_k_grad_sums; 1 + 2 c: sums of dv and dv z from those of a convolution. */
 cudaError_t flim_k_sync_grad_sums(const flim_launch *l, const float *partial, flim_blocks b, int c, int planes, int64_t count,
                                   double *own);
-cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const double *sums, const flim_written_gradient *du,
-                                        int64_t count, const flim_norm *norm, double *own);
+cudaError_t flim_k_sync_grad_sums_of_du(const flim_launch *l, const flim_written_gradient *du, int64_t count,
+                                        const flim_norm *norm, double *own);
 /* The gradients of gamma, beta and bias are those of this rank's cells.  du: this rank's, count values per channel. */
 cudaError_t flim_k_grad_norm_ranks(const flim_launch *l, const flim_rank_sums *sums, const flim_grad_norm *main,
                                    const flim_grad_norm *skip, float *dv_scale, bool scaled, bool add,

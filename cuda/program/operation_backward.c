@@ -182,17 +182,20 @@ flim_status flim_run_data(const flim_task *t, flim_error *err)
     }
     FLIM_TRY(flim_task_run_conv(t, &a, err));
     const flim_grad_norm norm = grad_norm_of(t, su->unit->input);
-    const flim_written_gradient du = {flim_task_out(t, FLIM_OUT), su->grad.scale, su->norm.weight_scale};
+    const flim_written_gradient du = {.values = flim_task_out(t, FLIM_OUT),
+                                      .scale = su->grad.scale,
+                                      .scale_b = su->norm.weight_scale,
+                                      .sums = from->sums,
+                                      .counter = from->counter};
     const int64_t count = t->n * flim_volume(from->unit->conv_out);
     if (p->ranks.sync && norm.norm.present) {
         flim_rank_sums sums;
-        FLIM_TRY_CUDA(flim_k_sync_grad_sums_of_du(&p->launch, from->sums, &du, count, &norm.norm, p->ranks.own));
+        FLIM_TRY_CUDA(flim_k_sync_grad_sums_of_du(&p->launch, &du, count, &norm.norm, p->ranks.own));
         FLIM_TRY(flim_task_share(t, false, 1 + 2 * (int64_t)from->k, &sums, err));
         return flim_cuda_check(
             flim_k_grad_norm_ranks_of_du(&p->launch, &sums, &du, count, &norm, p->scaled, !t->first, &p->state->loss_scale),
             "BatchNorm backward", err);
     }
-    FLIM_TRY_CUDA(
-        flim_k_grad_norm_sums(&p->launch, from->sums, &du, count, &norm, p->scaled, !t->first, &p->state->loss_scale));
+    FLIM_TRY_CUDA(flim_k_grad_norm_sums(&p->launch, &du, count, &norm, p->scaled, !t->first, &p->state->loss_scale));
     return FLIM_OK;
 }

@@ -117,9 +117,11 @@ static void check_example(const example *e, bool scaled)
     const double n = (double)count, s = 0x1p20 * 0x1p-3, ws = 0x1p-3, loss_scale = scaled ? 1.0 : 1024.0;
     double sum[3][MOST_CHANNELS];
     uint16_t *du = take((size_t)(count * c) * sizeof *du);
-    double *sums = take(2 * (size_t)c * sizeof *sums);
+    double *sums = take(4 * (size_t)c * sizeof *sums);
+    int *counter = take(sizeof *counter);
     float *f = take((10 * (size_t)c + 8) * sizeof *f), *scalar = f + 10 * c;
     draw(e, c, du, sum);
+    *counter = 0;
     for (int k = 0; k < c; k++) {
         sums[k] = sum[0][k];
         sums[c + k] = sum[1][k];
@@ -142,10 +144,11 @@ static void check_example(const example *e, bool scaled)
         .dgamma = f + 6 * c,
         .dbeta = f + 7 * c};
     const flim_launch launch = {device->stream, FLIM_STORAGE_FP16, device->card.processors};
-    const flim_written_gradient written = {du, scalar, scalar + 1};
-    check_cuda(flim_k_grad_norm_sums(&launch, sums, &written, count, &norm, scaled, false, scalar + 3), "grad_norm_sums");
+    const flim_written_gradient written = {du, scalar, scalar + 1, sums, counter};
+    check_cuda(flim_k_grad_norm_sums(&launch, &written, count, &norm, scaled, false, scalar + 3), "grad_norm_sums");
     check_cuda(cudaStreamSynchronize(device->stream), "grad_norm_sums");
 
+    assert_int_equal(*counter, 0);
     const double scale = (double)scalar[4];
     double square = 0.0;
     for (int k = 0; k < e->channels; k++) {
@@ -176,6 +179,7 @@ static void check_example(const example *e, bool scaled)
     }
     (void)cudaFreeHost(du);
     (void)cudaFreeHost(sums);
+    (void)cudaFreeHost(counter);
     (void)cudaFreeHost(f);
 }
 
