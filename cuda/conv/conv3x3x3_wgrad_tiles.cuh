@@ -19,7 +19,7 @@ enum {
     SPACE = 9, /* taps in y and x */
     MOST_RING = 12
 };
-using z_barriers = flim_ring_barriers<MOST_RING, true>;
+using z_barriers = flim_ring_barriers<MOST_RING, false>;
 using x_barriers = flim_ring_barriers<MOST_RING, true>;
 
 /* What depends on the channels of a block. */
@@ -69,13 +69,6 @@ inline int round_up(int value, int step)
     return flim_ceil_div(value, step) * step;
 }
 
-/* Slices of dz in shared memory: the first two of the ring twice; with BatchNorm's backward pass on load (`normed`) also one of z for each place of
- * the ring, behind them. */
-__host__ __device__ __forceinline__ int z_places(const tiling &p, bool normed)
-{
-    return p.z_ring + 2 + (normed ? p.z_ring : 0);
-}
-
 /* Completes a tiling; false if it does not fit. */
 template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int limit)
 {
@@ -101,31 +94,25 @@ template <int BLOCK> bool complete(tiling &p, const flim_conv_problem *s, int li
         return false; /* a box's sides are at most 256 */
     const int64_t rest = limit - FLIM_TMA_LINE - z_barriers::BYTES - x_barriers::BYTES, z = p.z_slots * F::ROW,
                   x = p.x_slots * F::ROW;
-    const bool normed = s->dz_form == FLIM_INPUT_NORM_ON_LOAD;
     p.z_ring = 4;
     p.x_ring = 2;
-    if (z_places(p, normed) * z + p.x_ring * x > rest)
+    if ((p.z_ring + 2) * z + p.x_ring * x > rest)
         return false;
     for (bool more = true; more;) { /* dz's ring is two places ahead of x's */
-        tiling next = p;
-        next.z_ring += p.z_ring < p.x_ring + 3;
-        next.x_ring += next.z_ring == p.z_ring;
-        more = z_places(next, normed) * z + next.x_ring * x <= rest && next.z_ring <= MOST_RING;
-        if (more)
-            p = next;
+        const bool z_next = p.z_ring < p.x_ring + 3;
+        more = (p.z_ring + 2 + z_next) * z + (p.x_ring + !z_next) * x <= rest && p.z_ring + z_next <= MOST_RING;
+        p.z_ring += more && z_next;
+        p.x_ring += more && !z_next;
     }
-    p.shared_bytes = (int)(limit - rest + z_places(p, normed) * z + p.x_ring * x);
+    p.shared_bytes = (int)(limit - rest + (p.z_ring + 2) * z + p.x_ring * x);
     return true;
 }
 
-/* The tiling with the least estimated clocks for a cell's positions.  Whether dz is made on load or was before makes no difference to it, so that
- * both give equal bits; false if what is more on load does not fit. */
+/* The tiling with the least estimated clocks for a cell's positions. */
 template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, tiling *best)
 {
     const int stride = s->stride[2], ho = flim_ceil_div(s->in[1], stride);
     double least = 0.0;
-    flim_conv_problem plain = *s;
-    plain.dz_form = FLIM_INPUT_PLAIN;
     for (int dense = 0; dense < 2; dense++)
         for (int rows = 1; rows <= ho; rows++)
             for (int cells = 1; cells <= (rows == ho ? 8 : 1) && cells <= s->n; cells++) {
@@ -133,7 +120,7 @@ template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, til
                 p.rows = rows;
                 p.cells = cells;
                 p.dense = dense;
-                if (flim_ceil_div(ho, flim_ceil_div(ho, rows)) != rows || !complete<BLOCK>(p, &plain, limit))
+                if (flim_ceil_div(ho, flim_ceil_div(ho, rows)) != rows || !complete<BLOCK>(p, s, limit))
                     continue;
                 const double products = p.inner * (BLOCK == 32 ? 240.0 : 288.0) + 200.0 + 0.2 * p.x_slots;
                 const double activation = s->x_form == FLIM_INPUT_PLAIN ? 0.0 : 300.0 + 0.13 * BLOCK * p.x_slots;
@@ -143,7 +130,7 @@ template <int BLOCK> bool find_tiling(const flim_conv_problem *s, int limit, til
                     *best = p;
                 }
             }
-    return least > 0.0 && (s->dz_form == FLIM_INPUT_PLAIN || complete<BLOCK>(*best, s, limit));
+    return least > 0.0;
 }
 
 /* Blocks of 64 channels if there are such. */

@@ -17,10 +17,6 @@
  * any three times that follow one another lie one after the other.  Three warpgroups multiply; of the fourth, one thread orders copies,
  * and if the previous unit's activation is to be applied to x on load, three warps do that, ahead of the products.
  *
- * If dz is to be made on load, out of the gradient of BatchNorm's output and z, the same three warps do that, too, ahead of x: in the place of
- * that gradient, from where the copy engine also writes it to memory, for the data gradient.  One pair of channel blocks only, so that it is
- * written once.
- *
  * Blocks share all steps of all blocks of channels evenly: a block begins where the one before it ends, in the midst of a pair of channel
  * blocks if need be, and stores its sums for each pair that it has a part of.
  *
@@ -42,16 +38,8 @@ using namespace flim_wgrad_tiles;
 namespace
 {
 
-enum {
-    STORING = 1, /* named barrier of the threads that activate */
-    MAKING =
-        160, /* registers of those if they also make dz, and of the warpgroup with one set of rows: together two warpgroups' */
-    FEWER = 96
-};
-
 struct kernel_arguments {
     const float *scale, *shift;
-    flim_conv_dz_norm norm;
     float *partial;
     int64_t n;
     int t, h, w, stride, blocks_c;
@@ -93,15 +81,10 @@ struct layout {
     x_barriers x_ring;
 };
 
-/* x; dz, or the gradient that it is made of; z of the unit; dz to be written. */
-struct maps {
-    CUtensorMap x, dz, z, out;
-};
-
 /* One thread orders all copies of the block. */
-template <int BLOCK, bool NORMED>
-__device__ __forceinline__ void order_copies(const kernel_arguments &a, const layout &at, const maps &map, int64_t from,
-                                             int64_t end)
+template <int BLOCK>
+__device__ __forceinline__ void order_copies(const kernel_arguments &a, const layout &at, const CUtensorMap *x_map,
+                                             const CUtensorMap *z_map, int64_t from, int64_t end)
 {
     using F = form<BLOCK>;
     const tiling &p = a.p;
@@ -116,13 +99,11 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
         auto copy_z = [&](int t) {
             const bool twice = z.place < 2;
             flim_barrier_wait(at.z_ring.read(z.place), z.parity ^ 1);
-            flim_barrier_expect(at.z_ring.there(z.place), (1 + twice + NORMED) * z_box);
+            flim_barrier_expect(at.z_ring.there(z.place), twice ? 2 * z_box : z_box);
             const int corner[5] = {k0, 0, s.row, t, s.cell};
-            flim_copy_box(at.z + z.place * at.z_bytes, &map.dz, corner, at.z_ring.there(z.place));
+            flim_copy_box(at.z + z.place * at.z_bytes, z_map, corner, at.z_ring.there(z.place));
             if (twice)
-                flim_copy_box(at.z + (p.z_ring + z.place) * at.z_bytes, &map.dz, corner, at.z_ring.there(z.place));
-            if (NORMED)
-                flim_copy_box(at.z + (p.z_ring + 2 + z.place) * at.z_bytes, &map.z, corner, at.z_ring.there(z.place));
+                flim_copy_box(at.z + (p.z_ring + z.place) * at.z_bytes, z_map, corner, at.z_ring.there(z.place));
             z.step(p.z_ring);
         };
         copy_z(s.t0 - 1);
@@ -134,7 +115,7 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
             for (int i = 0; i < planes; i++) {
                 const int row = BLOCK == 64 ? dy : i / p.column_planes;
                 const int corner[5] = {c0, i % p.column_planes - 1, a.stride * s.row + row - 1, t, s.cell};
-                flim_copy_box(at.x + x.place * at.x_bytes + (uint32_t)(i * p.plane * F::ROW), &map.x, corner,
+                flim_copy_box(at.x + x.place * at.x_bytes + (uint32_t)(i * p.plane * F::ROW), x_map, corner,
                               at.x_ring.there(x.place));
             }
             x.step(p.x_ring);
@@ -142,77 +123,11 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const la
     }
 }
 
-/* BatchNorm's backward pass on dz as it comes, by the threads that activate, the first of which orders what is written to memory. */
-template <typename T, int BLOCK> struct dz_maker {
-    using S = flim_slot_share<BLOCK, FLIM_TMA_ACTIVATING>;
-    const kernel_arguments &a;
-    const layout &at;
-    const maps &map;
-    char *slices;
-    const int thread;
-    float by_du[8], by_z[8], offset[8];
-    uint64_t mine = 0; /* the thread's chunks of a slice that are positions */
-    flim_turn turn;
-    int before = -1; /* the place that is to be given back when it has been written */
-
-    __device__ __forceinline__ dz_maker(const kernel_arguments &a_, const layout &at_, const maps &map_, char *slices_,
-                                        int thread_)
-        : a(a_), at(at_), map(map_), slices(slices_), thread(thread_)
-    {
-    }
-    __device__ __forceinline__ void load_constants()
-    {
-        const float by =
-            1.0f / ((a.norm.du_scale ? *a.norm.du_scale : 1.0f) * (a.norm.du_scale_b ? *a.norm.du_scale_b : 1.0f));
-        S::constants(a.norm.a, thread, by_du);
-        S::constants(a.norm.b, thread, by_z);
-        S::constants(a.norm.d, thread, offset);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            by_du[i] *= by; /* a power of two: exact */
-    }
-    __device__ __forceinline__ void begin(const segment &s)
-    {
-        const tiling &p = a.p;
-        mine = 0;
-        for (int i = 0, slot = S::first(thread); slot < p.cells * p.z_rows * p.pitch; i++, slot += S::STEP) {
-            const int column = slot % p.pitch, row = slot / p.pitch % p.z_rows, cell = slot / p.pitch / p.z_rows;
-            if (s.cell + cell < a.n && s.row + row < a.h && column < a.w)
-                mine |= 1ull << i;
-        }
-    }
-    __device__ __forceinline__ void make(const segment &s, int t)
-    {
-        const int place = turn.place, ring = a.p.z_ring;
-        flim_barrier_wait(at.z_ring.there(place), turn.parity);
-        S::template normalise<T, 5>(slices + place * at.z_bytes, slices + (ring + 2 + place) * at.z_bytes,
-                                    place < 2 ? slices + (ring + place) * at.z_bytes : nullptr, thread,
-                                    t >= 0 && t < a.t ? mine : 0, by_du, by_z, offset);
-        flim_fence_proxy();
-        flim_barrier_arrive(at.z_ring.ready(place));
-        if (t >= s.t0 && t < s.t1) {
-            flim_barrier(STORING, FLIM_TMA_ACTIVATING);
-            const int corner[5] = {0, 0, s.row, t, s.cell};
-            if (thread == 0)
-                flim_store_box(at.z + place * at.z_bytes, &map.out, corner);
-        }
-        if (thread == 0) {
-            flim_stores_end();
-            flim_stores_read<1>();
-            if (before >= 0)
-                flim_barrier_arrive(at.z_ring.read(before));
-        }
-        before = place;
-        turn.step(ring);
-    }
-};
-
-/* The previous unit's activation on x as it comes, where it is x and not zeros past its edges; before it dz, if that is made here. */
-template <typename T, int BLOCK, bool NORMED>
-__device__ __forceinline__ void activate(const kernel_arguments &a, const layout &at, const maps &map, char *z_slices,
-                                         int64_t from, int64_t end, int thread)
+/* The previous unit's activation on x as it comes, where it is x and not zeros past its edges. */
+template <typename T, int BLOCK>
+__device__ __forceinline__ void activate(const kernel_arguments &a, const layout &at, char *x_slices, int64_t from,
+                                         int64_t end, int thread)
 {
-    char *const x_slices = z_slices + (at.x - at.z);
     using F = form<BLOCK>;
     using S = flim_slot_share<BLOCK, FLIM_TMA_ACTIVATING>;
     const tiling &p = a.p;
@@ -221,9 +136,6 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
     int folded = -1;
     flim_turn x;
     segment s;
-    dz_maker<T, BLOCK> dz(a, at, map, z_slices, thread);
-    if (NORMED)
-        dz.load_constants();
     while (next_segment(a, &from, end, &s)) {
         const int c0 = s.part / F::PARTS % a.blocks_c * BLOCK, dy = BLOCK == 64 ? s.part % F::PARTS : 0;
         if (c0 != folded) {
@@ -240,14 +152,7 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
             if (cell < p.cells && s.cell + cell < a.n && (unsigned)x_at < (unsigned)a.w && (unsigned)y_at < (unsigned)a.h)
                 mine |= 1ull << i;
         }
-        if (NORMED) {
-            dz.begin(s);
-            dz.make(s, s.t0 - 1);
-            dz.make(s, s.t0);
-        }
         for (int t = s.t0; t < s.t1; t++) {
-            if (NORMED)
-                dz.make(s, t + 1);
             flim_barrier_wait(at.x_ring.there(x.place), x.parity);
             S::template activate<T, 10>(x_slices + x.place * at.x_bytes, thread, mine, scale, shift);
             flim_fence_proxy();
@@ -255,13 +160,11 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const layout
             x.step(p.x_ring);
         }
     }
-    if (NORMED && thread == 0)
-        flim_stores_wait();
 }
 
 /* The products of COUNT sets of rows from `first` on, and their sums into `partial`.  Each step's products end before its slices are
  * given back. */
-template <typename T, int BLOCK, bool PROLOGUE, bool NORMED, int COUNT>
+template <typename T, int BLOCK, bool PROLOGUE, int COUNT>
 __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout &at, int first, int64_t from, int64_t end)
 {
     using F = form<BLOCK>;
@@ -276,9 +179,6 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
         between[r] = (uint32_t)((two - one) * F::ROW);
     }
     flim_turn z, x;
-    auto wait_for_z = [&](const flim_turn &turn) {
-        flim_barrier_wait(NORMED ? at.z_ring.ready(turn.place) : at.z_ring.there(turn.place), turn.parity);
-    };
     segment s;
     int64_t u = from;
     while (u < end) {
@@ -286,13 +186,13 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const layout
         do {
             (void)next_segment(a, &u, end, &s);
             flim_turn ahead = z; /* the latest of the three times */
-            wait_for_z(ahead);
+            flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
             ahead.step(p.z_ring);
-            wait_for_z(ahead);
+            flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
             ahead.step(p.z_ring);
 #pragma unroll 1
             for (int t = s.t0; t < s.t1; t++) {
-                wait_for_z(ahead);
+                flim_barrier_wait(at.z_ring.there(ahead.place), ahead.parity);
                 flim_barrier_wait(PROLOGUE ? at.x_ring.ready(x.place) : at.x_ring.there(x.place), x.parity);
                 uint64_t rows[COUNT], columns = flim_wgmma_rows<F::ROW>(at.z + z.place * at.z_bytes, at.z_bytes);
 #pragma unroll
@@ -341,8 +241,10 @@ __host__ __device__ __forceinline__ int64_t begin_of(int64_t total, int64_t b, i
     return total * b / blocks;
 }
 
-template <typename T, int BLOCK, bool PROLOGUE, bool NORMED>
-__global__ void __launch_bounds__(FLIM_TMA_THREADS, 1) wgrad_wgmma(const __grid_constant__ maps map, const kernel_arguments a)
+template <typename T, int BLOCK, bool PROLOGUE>
+__global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
+    wgrad_wgmma(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap z_map,
+                const kernel_arguments a)
 {
 #if FLIM_HOPPER
     using F = form<BLOCK>;
@@ -352,9 +254,9 @@ __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1) wgrad_wgmma(const __grid_
     layout at;
     at.z_bytes = (uint32_t)(p.z_slots * F::ROW);
     at.x_bytes = (uint32_t)(p.x_slots * F::ROW);
-    const int slices = z_places(p, NORMED) * at.z_bytes + p.x_ring * at.x_bytes;
+    const int slices = (p.z_ring + 2) * at.z_bytes + p.x_ring * at.x_bytes;
     at.z = flim_shared(base);
-    at.x = at.z + z_places(p, NORMED) * at.z_bytes;
+    at.x = at.z + (p.z_ring + 2) * at.z_bytes;
     at.z_ring.at = at.z + slices;
     at.x_ring.at = at.z_ring.at + z_barriers::BYTES;
     const int tid = threadIdx.x, group = __shfl_sync(0xffffffffu, tid / GROUP, 0);
@@ -362,7 +264,7 @@ __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1) wgrad_wgmma(const __grid_
     for (int i = tid; i < slices / 16; i += FLIM_TMA_THREADS) /* slots that no copy reaches stay zero */
         reinterpret_cast<uint4 *>(base)[i] = make_uint4(0, 0, 0, 0);
     if (tid == 0) {
-        at.z_ring.init(NORMED);
+        at.z_ring.init();
         at.x_ring.init();
     }
     flim_fence_proxy();
@@ -370,19 +272,15 @@ __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1) wgrad_wgmma(const __grid_
 
     const int64_t from = begin_of(a.total, blockIdx.x, gridDim.x), end = begin_of(a.total, blockIdx.x + 1, gridDim.x);
     if (group == GROUPS) {
-        if (NORMED)
-            flim_registers_up<MAKING>();
         const int thread = tid - GROUPS * GROUP;
         if (thread == 0)
-            order_copies<BLOCK, NORMED>(a, at, map, from, end);
+            order_copies<BLOCK>(a, at, &x_map, &z_map, from, end);
         else if (PROLOGUE && thread >= GROUP - FLIM_TMA_ACTIVATING)
-            activate<T, BLOCK, NORMED>(a, at, map, base, from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
+            activate<T, BLOCK>(a, at, base + (at.x - at.z), from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
     } else if (group * F::R + F::R <= F::SETS) {
-        multiply<T, BLOCK, PROLOGUE, NORMED, F::R>(a, at, group * F::R, from, end);
+        multiply<T, BLOCK, PROLOGUE, F::R>(a, at, group * F::R, from, end);
     } else {
-        if (NORMED)
-            flim_registers_down<FEWER>();
-        multiply<T, BLOCK, PROLOGUE, NORMED, 1>(a, at, group * F::R, from, end);
+        multiply<T, BLOCK, PROLOGUE, 1>(a, at, group * F::R, from, end);
     }
 #else
     __trap();
@@ -428,14 +326,14 @@ cudaError_t map_of(CUtensorMap *map, flim_storage type, const void *at, int chan
     return flim_tensor_map(map, type, at, sizes, box, every);
 }
 
-template <typename T, int BLOCK, bool PROLOGUE, bool NORMED>
-cudaError_t launch(const maps &map, const kernel_arguments &a, int blocks, cudaStream_t stream)
+template <typename T, int BLOCK, bool PROLOGUE>
+cudaError_t launch(const CUtensorMap &x, const CUtensorMap &z, const kernel_arguments &a, int blocks, cudaStream_t stream)
 {
-    const auto kernel = wgrad_wgmma<T, BLOCK, PROLOGUE, NORMED>;
+    const auto kernel = wgrad_wgmma<T, BLOCK, PROLOGUE>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.p.shared_bytes);
     if (error != cudaSuccess)
         return error;
-    kernel<<<blocks, FLIM_TMA_THREADS, a.p.shared_bytes, stream>>>(map, a);
+    kernel<<<blocks, FLIM_TMA_THREADS, a.p.shared_bytes, stream>>>(x, z, a);
     return cudaGetLastError();
 }
 
@@ -443,23 +341,12 @@ template <typename T, int BLOCK>
 cudaError_t run(const flim_conv_problem &here, const flim_conv_arguments *arguments, kernel_arguments &a, int blocks,
                 int parts, cudaStream_t stream)
 {
-    maps map;
-    const bool normed = here.dz_form == FLIM_INPUT_NORM_ON_LOAD;
-    auto of_dz = [&](CUtensorMap *to, const void *at) {
-        return map_of(to, here.type, at, here.k, here.out, here.n, BLOCK, a.p, a.p.z_rows, 1);
-    };
-    cudaError_t error = map_of(&map.x, here.type, arguments->x, here.c, here.in, here.n, BLOCK, a.p, a.p.x_rows, a.stride);
+    CUtensorMap x, z;
+    cudaError_t error = map_of(&x, here.type, arguments->x, here.c, here.in, here.n, BLOCK, a.p, a.p.x_rows, a.stride);
     if (error == cudaSuccess)
-        error = of_dz(&map.dz, arguments->y);
-    map.z = map.out = map.dz;
-    if (error == cudaSuccess && normed)
-        error = of_dz(&map.z, arguments->dz_norm.z);
-    if (error == cudaSuccess && normed)
-        error = of_dz(&map.out, arguments->dz_norm.out);
+        error = map_of(&z, here.type, arguments->y, here.k, here.out, here.n, BLOCK, a.p, a.p.z_rows, 1);
     if (error == cudaSuccess)
-        error = normed    ? launch<T, BLOCK, BLOCK == 32, BLOCK == 32>(map, a, blocks, stream)
-                : a.scale ? launch<T, BLOCK, true, false>(map, a, blocks, stream)
-                          : launch<T, BLOCK, false, false>(map, a, blocks, stream);
+        error = a.scale ? launch<T, BLOCK, true>(x, z, a, blocks, stream) : launch<T, BLOCK, false>(x, z, a, blocks, stream);
     if (error != cudaSuccess)
         return error;
     using F = form<BLOCK>;
@@ -482,12 +369,8 @@ cudaError_t run(const flim_conv_problem &here, const flim_conv_arguments *argume
 bool flim_wgrad_wgmma_supported(const flim_conv_problem *p, const flim_card *card)
 {
     tiling t;
-    flim_conv_problem plain = *p;
-    plain.dz_form = FLIM_INPUT_PLAIN;
-    return FLIM_WGMMA && card->capability == 90 && flim_wgrad_has_form(&plain) && p->c % 32 == 0 && p->k % 32 == 0 &&
+    return FLIM_WGMMA && card->capability == 90 && flim_wgrad_has_form(p) && p->c % 32 == 0 && p->k % 32 == 0 &&
            p->in_channels == p->c && p->out_channels == p->k && parts_of(p) <= 65535 &&
-           (p->dz_form == FLIM_INPUT_PLAIN || (p->dz_form == FLIM_INPUT_NORM_ON_LOAD && p->c == 32 && p->k == 32 &&
-                                               p->stride[2] == 1 && p->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)) &&
            find_tiling(p, card->shared_bytes, &t);
 }
 
@@ -514,7 +397,6 @@ cudaError_t flim_wgrad_wgmma_run(const flim_conv_problem *problem, const flim_co
         a.scale = arguments->prologue.scale;
         a.shift = arguments->prologue.shift;
     }
-    a.norm = arguments->dz_norm;
     a.steps = (here.n + a.p.cells - 1) / a.p.cells * a.p.tiles * a.t;
     a.total = a.steps * parts;
     const int processors = card->processors < FLIM_WGRAD_MOST_BLOCKS ? card->processors : FLIM_WGRAD_MOST_BLOCKS;

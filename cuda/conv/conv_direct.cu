@@ -89,7 +89,7 @@ __device__ double data_term(const flim_conv_problem &p, const flim_conv_argument
             return 0.0;
         at = at * p.out[d] + q / p.stride[d];
     }
-    return (double)to_float(static_cast<const T *>(a.y)[at * p.k + k]) * w_value<T>(p, a, k, tap, c);
+    return dz_value<T>(p, a, at * p.k + k, k) * w_value<T>(p, a, k, tap, c);
 }
 
 template <typename T>
@@ -107,7 +107,7 @@ __device__ double weight_term(const flim_conv_problem &p, const flim_conv_argume
             return 0.0;
         at = at * p.in[d] + q;
     }
-    return x_value<T>(p, a, at * p.c + c, c) * dz_value<T>(p, a, i * p.k + k, k);
+    return x_value<T>(p, a, at * p.c + c, c) * (double)to_float(static_cast<const T *>(a.y)[i * p.k + k]);
 }
 
 /* The gradient that the epilogue adds at an output. */
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(THREADS)
     got[blockIdx.x] = fp32_gradient ? (double)a.master[sample] : (double)to_float(static_cast<const T *>(under_test)[output]);
 }
 
-/* One thread per element of dz that a weight gradient writes. */
+/* One thread per element of dz that a data gradient writes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     direct_dz(flim_conv_problem p, flim_conv_arguments a, int64_t samples, double *expected, double *got)

@@ -91,11 +91,10 @@ template <int C, int THREADS> struct flim_slot_share {
                                                                         : slot & 7;
         return reinterpret_cast<uint4 *>(slice + slot * 2 * C + ((thread % CHUNKS ^ fold) << 4));
     }
-    /* BatchNorm's backward pass on a thread's chunks, dz = a du + b z + d, du and dz in `slice`, z in `other`; dz also into `copy` if it is not
-     * NULL. */
+    /* BatchNorm's backward pass on a thread's chunks, dz = a du + b z + d, du and dz in `slice`, z in `other`. */
     template <typename T, int AT_ONCE>
-    static __device__ __forceinline__ void normalise(char *slice, char *other, char *copy, int thread, uint64_t mine,
-                                                     const float (&a)[8], const float (&b)[8], const float (&d)[8])
+    static __device__ __forceinline__ void normalise(char *slice, char *other, int thread, uint64_t mine, const float (&a)[8],
+                                                     const float (&b)[8], const float (&d)[8])
     {
 #pragma unroll 1
         for (int from = 0; mine; from += AT_ONCE, mine >>= AT_ONCE) {
@@ -118,8 +117,6 @@ template <int C, int THREADS> struct flim_slot_share {
                                                fmaf(a[2 * k + 1], u.y, fmaf(b[2 * k + 1], v.y, d[2 * k + 1])));
                     }
                     *chunk_of(slice, thread, from + i) = du[i];
-                    if (copy)
-                        *chunk_of(copy, thread, from + i) = du[i];
                 }
         }
     }

@@ -71,9 +71,10 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
         p.x_form = flim_fusion_forward_form(s, u);
     } else if (op == FLIM_CONV_WEIGHT) {
         p.x_form = flim_fusion_weight_form(s, u);
-        p.dz_form = flim_fusion_gradient_on_load(s, u) || s->unit[u].makes_dz ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
+        p.dz_form = flim_fusion_gradient_on_load(s, u) ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
     } else {
         p.master = s->unit[u].conv3x3x3;
+        p.dz_form = s->unit[u].makes_dz ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
         if (s->unit[input].gradient_from == u) {
             set_epilogue(s, u, &p);
         }
@@ -316,16 +317,16 @@ static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card
     return flim_conv_candidates(&problem, card, &(flim_conv_search_options){0}, algorithm) > 0 ? from : -1;
 }
 
-/* The weight gradient of unit u, which applies BatchNorm and activation to x as it loads it, also makes dz of the gradient that came through the
- * activation, and writes it: no pass of its own.  Not if memory is short, since dz cannot lie in that gradient's place; the bits are the same. */
+/* The data gradient of unit u, which comes through its input unit's activation, also makes dz of the gradient that came through u's own, and writes
+ * it: no pass of its own.  Not if memory is short, since dz cannot lie in that gradient's place; the bits are the same. */
 static bool makes_dz(const flim_schedule *s, int u, const flim_card *card)
 {
-    if (!s->train || s->unit[u].gradient_from < 0 || !weight_applies(s, u) || s->unfused[u] & FLIM_UNFUSED_DZ ||
-        s->saves_memory) {
+    const int input = s->net->unit[u].input;
+    if (!s->train || s->saves_memory || !s->unit[u].conv3x3x3 || s->unit[u].gradient_from < 0 ||
+        s->unit[input].gradient_from != u || s->unfused[u] & FLIM_UNFUSED_DZ) {
         return false;
     }
-    flim_conv_problem problem = flim_fusion_problem(&s->net->unit[u], FLIM_CONV_WEIGHT, s->type, s->batch, s->deterministic);
-    problem.x_form = FLIM_INPUT_NORM_ACT_ON_LOAD;
+    flim_conv_problem problem = flim_fusion_unit_problem(s, u, FLIM_CONV_DATA);
     problem.dz_form = FLIM_INPUT_NORM_ON_LOAD;
     return flim_conv_is_guessed(&problem, card);
 }

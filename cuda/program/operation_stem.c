@@ -58,7 +58,7 @@ flim_status flim_run_stem_backward(const flim_task *t, flim_error *err)
     if (is_alone(t)) {
         a.weight_scale = from->norm.weight_scale;
     } else {
-        a.dz_norm = flim_task_dz_norm(t);
+        a.dz_norm = flim_task_dz_norm(t, flim_task_in(t, FLIM_IN_Z));
     }
     a.unscale = grad->unscale;
     a.accumulate = !t->first;

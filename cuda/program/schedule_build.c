@@ -74,7 +74,7 @@ static flim_status find_conv(flim_schedule *s, flim_conv_store *store, int u, fl
     const flim_conv_problem problem = flim_fusion_unit_problem(s, u, op);
     const flim_status status = flim_conv_choose(store, &problem, options, &su->conv[op], err);
     if (status == FLIM_ERROR_DEVICE && flim_conv_is_fused(&problem)) {
-        s->unfused[u] |= (uint8_t)(su->makes_dz && op == FLIM_CONV_WEIGHT ? FLIM_UNFUSED_DZ : 1u << op);
+        s->unfused[u] |= (uint8_t)(su->makes_dz && op == FLIM_CONV_DATA ? FLIM_UNFUSED_DZ : 1u << op);
         *again = true;
         return FLIM_OK;
     }

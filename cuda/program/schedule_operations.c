@@ -189,13 +189,7 @@ static void add_weight(flim_schedule *s, int u)
     add_operation(s, FLIM_OP_WEIGHT, u);
     last_operation(s)->input_form = form;
     op_reads(s, FLIM_IN_X, output_of(s, s->net->unit[u].input, form));
-    if (s->unit[u].makes_dz) {
-        op_reads(s, FLIM_IN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
-        op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
-        op_writes(s, FLIM_OUT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
-    } else {
-        op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
-    }
+    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
     op_convolves(s, u, FLIM_CONV_WEIGHT);
 }
 
@@ -277,7 +271,13 @@ static void add_data(flim_schedule *s, int u)
 {
     const int input = s->net->unit[u].input;
     add_operation(s, FLIM_OP_DATA, u);
-    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    if (s->unit[u].makes_dz) {
+        op_reads(s, FLIM_IN_OWN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
+        op_writes(s, FLIM_OUT_DZ, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    } else {
+        op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
+    }
     if (s->unit[input].gradient_from == u) {
         op_reads(s, FLIM_IN_Z, s->unit[input].buffer[FLIM_BUFFER_Z]);
         op_reads(s, FLIM_IN_SKIP, s->unit[input].buffer[FLIM_BUFFER_SIGN_MASK]);
@@ -340,7 +340,7 @@ static void add_backward_of(flim_schedule *s, int u)
         add_stem_backward(s, u);
         return;
     }
-    if (!weight_waits(s, u)) {
+    if (!weight_waits(s, u) && !su->makes_dz) {
         add_weight(s, u);
     }
     if (su->unit->input >= 0) {
@@ -349,6 +349,9 @@ static void add_backward_of(flim_schedule *s, int u)
             add_recomputed(s, s->net->unit[input].block, true);
         }
         add_data(s, u);
+    }
+    if (su->makes_dz) {
+        add_weight(s, u);
     }
 }
 

@@ -652,7 +652,7 @@ static void every_algorithm_gives_the_reference(void **state)
                     if (op == FLIM_CONV_DATA || (!(form & 4) && (op == FLIM_CONV_FORWARD || !f.master))) {
                         fused += check_problem(&e, &f);
                         f.dz_form = FLIM_INPUT_NORM_ON_LOAD;
-                        fused += op == FLIM_CONV_WEIGHT && !f.sums ? check_problem(&e, &f) : 0;
+                        fused += op == FLIM_CONV_DATA && f.epilogue ? check_problem(&e, &f) : 0;
                     }
                 }
             }
