@@ -8,8 +8,7 @@
 
 static bool supported(const flim_conv_problem *problem, const flim_card *card)
 {
-    return flim_conv3x3x3_supported(problem, card->capability) &&
-           (problem->dz_form == FLIM_INPUT_PLAIN || flim_conv3x3x3_has_variant(problem, FLIM_CONV3X3X3_WGMMA, card));
+    return flim_conv3x3x3_supported(problem, card->capability);
 }
 
 /* What is not timed takes the first: on an H200 wgmma needs three quarters of the usual one's time in every place that has it. */

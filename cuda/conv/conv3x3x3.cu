@@ -105,8 +105,6 @@ bool has_wgmma(const flim_conv_problem *s, const flim_card *card)
 
 bool find_tiling_of(const flim_conv_problem *s, flim_conv3x3x3_variant variant, const flim_card *card, tiling *best)
 {
-    if (s->dz_form != FLIM_INPUT_PLAIN && variant != FLIM_CONV3X3X3_WGMMA && variant != FLIM_CONV3X3X3_WGMMA_FREE)
-        return false;
     switch (variant) {
     case FLIM_CONV3X3X3_USUAL: return find_tiling(s, card->shared_bytes, false, best);
     case FLIM_CONV3X3X3_WIDE: return s->c == s->k && s->c < 32 && find_tiling(s, card->shared_bytes, true, best);
@@ -121,7 +119,7 @@ cudaError_t launch(const flim_conv_problem *problem, int64_t n, flim_conv3x3x3_v
 {
     flim_conv_problem here = *problem;
     here.n = n;
-    if (!flim_conv3x3x3_supported(&here, card->capability) || !find_tiling_of(&here, variant, card, &a.p))
+    if (!flim_conv3x3x3_supported(&here, 80) || !find_tiling_of(&here, variant, card, &a.p))
         return cudaErrorInvalidValue;
     const extent e = extent_of(&here);
     a.t = here.in[0], a.h = e.h, a.w = e.w, a.ho = e.ho, a.wo = e.wo, a.stride = e.stride;
@@ -144,7 +142,6 @@ void set_operands(kernel_arguments &a, const flim_conv_problem *problem, const f
     a.weight_scale = arguments->weight_scale;
     if (data) {
         a.epilogue = arguments->epilogue;
-        a.norm = arguments->dz_norm;
         if (!problem->add)
             a.epilogue.add = nullptr;
     } else {
@@ -164,11 +161,8 @@ bool flim_conv3x3x3_supported(const flim_conv_problem *s, int sm)
     const bool forward = s->op == FLIM_CONV_FORWARD && !s->epilogue && !s->add && s->x_form != FLIM_INPUT_NORM_ON_LOAD;
     const bool data = s->op == FLIM_CONV_DATA && s->x_form == FLIM_INPUT_PLAIN && !s->sign_mask &&
                       s->add != FLIM_ADD_STRIDED && (s->epilogue || !(s->add || s->sums));
-    const bool makes_dz = FLIM_WGMMA && sm == 90 && data && s->epilogue && s->c == 32 && s->k == 32 && s->stride[2] == 1;
-    return sm >= 80 && s->master && (forward || data) && !s->stem &&
-           (s->dz_form == FLIM_INPUT_PLAIN || (makes_dz && s->dz_form == FLIM_INPUT_NORM_ON_LOAD)) &&
-           s->type != FLIM_STORAGE_FP32 && find_shape(s) && s->c <= s->k && s->in_channels == s->c &&
-           s->out_channels == s->k && flim_conv_has_shape(s, three, stride, one) &&
+    return sm >= 80 && s->master && (forward || data) && !s->stem && s->type != FLIM_STORAGE_FP32 && find_shape(s) &&
+           s->c <= s->k && s->in_channels == s->c && s->out_channels == s->k && flim_conv_has_shape(s, three, stride, one) &&
            (s->stride[2] == 1 || (s->stride[2] == 2 && s->c < s->k)) && s->n > 0 && s->in[0] > 0 && s->in[1] > 0 &&
            s->in[2] > 0 && s->out[1] > 0 && s->out[2] > 0 && (double)s->n * (double)flim_volume(s->in) < 2147483647.0 &&
            find_tiling(s, 96 * 1024, false, &p);

@@ -3,8 +3,7 @@
  *
  * For: res1.  FORWARD: the previous unit's BatchNorm + activation are applied as x is loaded, so its activation need not be
  *      stored; the sums for the unit's own BatchNorm are gathered as z is stored.  DATA: the gradient passes the previous
- *      unit's activation, and the two sums that unit's BatchNorm needs in its backward pass are gathered as it is stored; dz may be made
- *      on load and written as well.
+ *      unit's activation, and the two sums that unit's BatchNorm needs in its backward pass are gathered as it is stored.
  * Owns: nothing; scratch only within the call.
  * Errors: the CUDA error of the launch; cudaErrorInvalidValue for problems that flim_conv3x3x3_supported refuses.
  */
@@ -21,12 +20,11 @@ extern "C" {
 #endif
 
 /* FORWARD (x PLAIN or NORM_ACT_ON_LOAD) or DATA (with or without epilogue) on the fp32 parameters, compute capability >= 8.0
- * (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory.  dz NORM_ON_LOAD with epilogue: 32 channels, stride 1, if the card
- * has it by wgmma. */
+ * (sm = 80, 89, 90 ...), n*T*H*W < 2^31, rows that fit shared memory. */
 bool flim_conv3x3x3_supported(const flim_conv_problem *problem, int sm);
 /* Ways to compute a problem; they sum in different orders. */
 typedef enum flim_conv3x3x3_variant {
-    FLIM_CONV3X3X3_USUAL, /* every problem that is supported has it, if dz is there */
+    FLIM_CONV3X3X3_USUAL, /* every problem that is supported has it */
     FLIM_CONV3X3X3_WIDE, /* 8 and 16 channels, more pixels a warp */
     FLIM_CONV3X3X3_WGMMA_FREE, /* as the next, whose warpgroups wait for one another's products */
     FLIM_CONV3X3X3_WGMMA, /* 16 and 32 channels, stride 1, by products of whole warpgroups: capability 9.0 */

@@ -101,7 +101,6 @@ struct kernel_arguments {
     const float *weight_scale, *about; /* flim_conv_arguments: weight_scale, sums_about */
     flim_conv_prologue prologue;
     flim_conv_epilogue epilogue;
-    flim_conv_dz_norm norm; /* conv3x3x3_wgmma.cu */
     void *out;
     float *partial; /* (gridDim.x, 2, CO) or NULL */
     int64_t pixels; /* of the output: n * ho * wo */

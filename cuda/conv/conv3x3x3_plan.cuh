@@ -16,8 +16,7 @@ enum {
     GROUPS = FLIM_TMA_GROUPS,
     MOST_RING = 4,
     TURN = 1, /* named barriers TURN + warpgroup: its turn */
-    MULTIPLYING = TURN + GROUPS, /* named barrier of all that multiply */
-    STORING /* of all that make dz */
+    MULTIPLYING = TURN + GROUPS /* named barrier of all that multiply */
 };
 using ring_barriers = flim_ring_barriers<MOST_RING, true>;
 
@@ -39,7 +38,7 @@ struct plan {
     int rows; /* of the column of all cells' rows, that a block takes at once */
     int pitch; /* slots of a row */
     int slots; /* of a slice */
-    int ring; /* slices; behind them as many of z, if dz is made of them on load */
+    int ring; /* slices */
     int n, column; /* cells, and rows of one in the column: H + 1 */
     int units; /* such pieces of the column */
     bool turns;
@@ -75,12 +74,10 @@ template <int CI, int CO> bool find_plan(const flim_conv_problem *s, int limit, 
     const int reach = F::SLOTS + 2 * p->pitch + 2, staged = (p->rows + 2) * p->pitch, line = FLIM_TMA_LINE / F::ROW;
     p->slots = ((reach > staged ? reach : staged) + line - 1) / line * line;
     const int rest = limit - FLIM_TMA_LINE - F::WEIGHT_BYTES - F::CONSTANT_BYTES - ring_barriers::BYTES;
-    const bool normed = s->dz_form == FLIM_INPUT_NORM_ON_LOAD;
-    const int place_bytes = (1 + normed) * p->slots * F::ROW;
-    p->ring = rest / place_bytes;
+    p->ring = rest / (p->slots * F::ROW);
     p->ring = p->ring < MOST_RING ? p->ring : MOST_RING;
-    p->shared_bytes = limit - rest + p->ring * place_bytes;
-    return p->ring >= 2 + normed && staged <= flim_slot_share<CI, FLIM_TMA_ACTIVATING>::MOST;
+    p->shared_bytes = limit - rest + p->ring * p->slots * F::ROW;
+    return p->ring >= 2 && staged <= flim_slot_share<CI, FLIM_TMA_ACTIVATING>::MOST;
 }
 
 inline bool find_plan(const flim_conv_problem *s, int from, int limit, plan *p)

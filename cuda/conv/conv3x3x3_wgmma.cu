@@ -9,8 +9,7 @@
  * registers.
  *
  * Three warpgroups multiply and store, by turns or not (the search times both); of the fourth, one thread orders copies and three
- * warps apply the previous unit's activation to a slice that has come.  In a data gradient they may make dz instead, out of the gradient of
- * BatchNorm's output and z, in the place of that gradient; the copy engine then also writes it to memory, for the weight gradient.
+ * warps apply the previous unit's activation to a slice that has come.
  *
  * Count for a slice of 384 slots and 32 channels: 108 products of 64 x 96 x 16, 48 clocks each, 5.2k clocks; shared memory gives 3072
  * bytes of B and 2048 of A to a product, 40 of those 48 clocks.
@@ -96,23 +95,9 @@ __device__ __forceinline__ bool next_segment(const kernel_arguments &a, int64_t 
     return true;
 }
 
-/* What is copied: x, or of a data gradient dz or du; of the latter also z, and dz as it is written. */
-struct maps {
-    CUtensorMap x, z, dz;
-};
-
-/* To the next row of the column. */
-__device__ __forceinline__ void step_row(const kernel_arguments &a, int (&corner)[5])
-{
-    if (++corner[2] == a.h) {
-        corner[2] = -1;
-        corner[4]++;
-    }
-}
-
-template <int CI, bool NORM>
-__device__ __forceinline__ void order_copies(const kernel_arguments &a, const plan &p, const layout &at, const maps &map,
-                                             int64_t from, int64_t end)
+template <int CI>
+__device__ __forceinline__ void order_copies(const kernel_arguments &a, const plan &p, const layout &at,
+                                             const CUtensorMap *map, int64_t from, int64_t end)
 {
     const uint32_t row_bytes = (uint32_t)(p.pitch * 2 * CI);
     flim_turn x;
@@ -121,33 +106,18 @@ __device__ __forceinline__ void order_copies(const kernel_arguments &a, const pl
         const place top = place_of(p, s.unit * p.rows - 1);
         for (int t = s.first; t <= s.last; t++) {
             flim_barrier_wait(at.ring.read(x.place), x.parity ^ 1);
-            flim_barrier_expect(at.ring.there(x.place), (1 + NORM) * (uint32_t)(p.rows + 2) * row_bytes);
+            flim_barrier_expect(at.ring.there(x.place), (uint32_t)(p.rows + 2) * row_bytes);
             int corner[5] = {0, -1, top.y, t, top.cell};
             for (int row = 0; row < p.rows + 2; row++) {
-                flim_copy_box(at.slices + x.place * at.slice_bytes + row * row_bytes, &map.x, corner, at.ring.there(x.place));
-                if (NORM)
-                    flim_copy_box(at.slices + (p.ring + x.place) * at.slice_bytes + row * row_bytes, &map.z, corner,
-                                  at.ring.there(x.place));
-                step_row(a, corner);
+                flim_copy_box(at.slices + x.place * at.slice_bytes + row * row_bytes, map, corner, at.ring.there(x.place));
+                if (++corner[2] == a.h) {
+                    corner[2] = -1;
+                    corner[4]++;
+                }
             }
             x.step(p.ring);
         }
     }
-}
-
-/* Bit i: the thread's i-th chunk of the segment's slices is of a position, not of zeros past an edge. */
-template <int CI>
-__device__ __forceinline__ uint64_t positions_of(const kernel_arguments &a, const plan &p, const segment &s, int thread)
-{
-    using S = flim_slot_share<CI, FLIM_TMA_ACTIVATING>;
-    uint64_t mine = 0;
-    for (int i = 0, slot = S::first(thread); slot < (p.rows + 2) * p.pitch; i++, slot += S::STEP) {
-        const place here = place_of(p, s.unit * p.rows - 1 + slot / p.pitch);
-        const int column = slot % p.pitch - 1;
-        if (here.y >= 0 && here.cell >= 0 && here.cell < p.n && column >= 0 && column < a.w)
-            mine |= 1ull << i;
-    }
-    return mine;
 }
 
 template <typename T, int CI>
@@ -161,7 +131,13 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const plan &
     flim_turn x;
     segment s;
     while (next_segment(a, &from, end, &s)) {
-        const uint64_t mine = positions_of<CI>(a, p, s, thread);
+        uint64_t mine = 0;
+        for (int i = 0, slot = S::first(thread); slot < (p.rows + 2) * p.pitch; i++, slot += S::STEP) {
+            const place here = place_of(p, s.unit * p.rows - 1 + slot / p.pitch);
+            const int column = slot % p.pitch - 1;
+            if (here.y >= 0 && here.cell >= 0 && here.cell < p.n && column >= 0 && column < a.w)
+                mine |= 1ull << i;
+        }
         for (int t = s.first; t <= s.last; t++) {
             flim_barrier_wait(at.ring.there(x.place), x.parity);
             S::template activate<T, 6>(slices + x.place * at.slice_bytes, thread, mine, scale, shift);
@@ -172,64 +148,14 @@ __device__ __forceinline__ void activate(const kernel_arguments &a, const plan &
     }
 }
 
-/* BatchNorm's backward pass on a slice of du that has come; the first thread orders that what it gives is written to memory, and gives the
- * place back when that has been read. */
-template <typename T, int CI>
-__device__ __forceinline__ void make_dz(const kernel_arguments &a, const plan &p, const layout &at, const CUtensorMap *out,
-                                        char *slices, int64_t from, int64_t end, int thread)
-{
-    using S = flim_slot_share<CI, FLIM_TMA_ACTIVATING>;
-    const uint32_t row_bytes = (uint32_t)(p.pitch * 2 * CI);
-    const float by = 1.0f / ((a.norm.du_scale ? *a.norm.du_scale : 1.0f) * (a.norm.du_scale_b ? *a.norm.du_scale_b : 1.0f));
-    float by_du[8], by_z[8], offset[8];
-    S::constants(a.norm.a, thread, by_du);
-    S::constants(a.norm.b, thread, by_z);
-    S::constants(a.norm.d, thread, offset);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        by_du[i] *= by; /* a power of two: exact */
-    flim_turn x;
-    segment s;
-    int before = -1;
-    while (next_segment(a, &from, end, &s)) {
-        const uint64_t mine = positions_of<CI>(a, p, s, thread);
-        const place top = place_of(p, s.unit * p.rows - 1);
-        for (int t = s.first; t <= s.last; t++) {
-            const bool own = t >= s.t0 && t < s.t1; /* else another segment writes it */
-            flim_barrier_wait(at.ring.there(x.place), x.parity);
-            S::template normalise<T, 3>(slices + x.place * at.slice_bytes, slices + (p.ring + x.place) * at.slice_bytes,
-                                        thread, mine, by_du, by_z, offset);
-            flim_fence_proxy();
-            flim_barrier_arrive(at.ring.ready(x.place));
-            if (own)
-                flim_barrier(STORING, FLIM_TMA_ACTIVATING);
-            if (thread == 0) {
-                int corner[5] = {0, -1, top.y, t, top.cell};
-                for (int row = 1; row <= p.rows && own; row++) {
-                    step_row(a, corner);
-                    flim_store_box(at.slices + x.place * at.slice_bytes + row * row_bytes, out, corner);
-                }
-                flim_stores_end();
-                flim_stores_read<1>();
-                if (before >= 0)
-                    flim_barrier_arrive(at.ring.read(before));
-            }
-            before = x.place;
-            x.step(p.ring);
-        }
-    }
-    if (thread == 0)
-        flim_stores_wait();
-}
-
-/* Products and outputs of warpgroup `group`.  READY: of slices on which others have worked first.  SUMS: of the output, if a.partial wants them; with an epilogue always. */
-template <typename T, int CI, int CO, bool READY, bool EPILOGUE, bool ADD, bool SUMS>
+/* Products and outputs of warpgroup `group`.  SUMS: of the output, if a.partial wants them; with an epilogue always. */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
 __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &p, const layout &at, const float *constants,
                                          float *free, int group, int64_t from, int64_t end)
 {
     using F = form<CI, CO>;
     constexpr int LANE = CO / 4, PAIRS = LANE / 2, R = F::R, BLOCK = F::BLOCK, CM = F::CM, ROW = F::ROW;
-    constexpr bool TWO = !READY; /* one load brings two pairs' constants: else registers lack */
+    constexpr bool TWO = !PROLOGUE; /* one load brings two pairs' constants: with a prologue registers lack */
     using lane_vector = typename lane_words<PAIRS>::type;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, g = lane / 4, q = lane % 4, hw = a.h * a.w;
     const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO, out_channels = F::MASTER ? CO : a.out_channels;
@@ -255,7 +181,7 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
 #pragma unroll 1
         for (int t = s.t0 - 1; t <= s.t1; t++) {
             if (t >= s.first && t <= s.last) {
-                flim_barrier_wait(READY ? at.ring.ready(x.place) : at.ring.there(x.place), x.parity);
+                flim_barrier_wait(PROLOGUE ? at.ring.ready(x.place) : at.ring.there(x.place), x.parity);
                 uint64_t rows[R], b = flim_wgmma_descriptor(at.weights, 128, 256);
 #pragma unroll
                 for (int r = 0; r < R; r++)
@@ -375,10 +301,10 @@ __device__ __forceinline__ void multiply(const kernel_arguments &a, const plan &
                       [] { flim_barrier(MULTIPLYING, GROUPS * GROUP); });
 }
 
-/* Grid (share, blocks of output channels).  NORM: dz is made on load. */
-template <typename T, int CI, int CO, bool PROLOGUE, bool NORM, bool EPILOGUE, bool ADD, bool SUMS>
+/* Grid (share, blocks of output channels). */
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
 __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
-    conv3x3x3_wgmma(const __grid_constant__ maps map, const kernel_arguments a, const plan p)
+    conv3x3x3_wgmma(const __grid_constant__ CUtensorMap map, const kernel_arguments a, const plan p)
 {
 #if FLIM_HOPPER
     using F = form<CI, CO>;
@@ -387,8 +313,7 @@ __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
     layout at;
     at.slice_bytes = (uint32_t)(p.slots * F::ROW);
     char *slices = base + F::WEIGHT_BYTES;
-    const int places = (1 + NORM) * p.ring;
-    float *constants = reinterpret_cast<float *>(slices + places * at.slice_bytes);
+    float *constants = reinterpret_cast<float *>(slices + p.ring * at.slice_bytes);
     at.weights = flim_shared(base);
     at.slices = flim_shared(slices);
     at.ring.at = flim_shared(constants) + F::CONSTANT_BYTES;
@@ -396,43 +321,40 @@ __global__ void __launch_bounds__(FLIM_TMA_THREADS, 1)
     const int first_out = F::MASTER ? 0 : (int)blockIdx.y * CO;
     const float weight_scale = a.weight_scale ? *a.weight_scale : 1.0f;
 
-    for (int i = tid; i < places * (int)at.slice_bytes / 16; i += FLIM_TMA_THREADS) /* slots that no copy reaches stay zero */
+    for (int i = tid; i < p.ring * (int)at.slice_bytes / 16; i += FLIM_TMA_THREADS) /* slots that no copy reaches stay zero */
         reinterpret_cast<uint4 *>(slices)[i] = make_uint4(0, 0, 0, 0);
     fill_constants<CI, CO, F::CM, false, EPILOGUE>(a, weight_scale, first_out, constants);
     if (tid == 0)
-        at.ring.init(NORM);
+        at.ring.init();
     flim_fence_proxy();
     __syncthreads();
 
     const int64_t total = (int64_t)p.units * a.t;
     const int64_t from = total * blockIdx.x / gridDim.x, end = total * (blockIdx.x + 1) / gridDim.x;
     if (group == GROUPS) {
-        flim_registers_down<others<PROLOGUE || NORM>>();
+        flim_registers_down<others<PROLOGUE>>();
         const int thread = tid - GROUPS * GROUP;
         if (thread == 0)
-            order_copies<CI, NORM>(a, p, at, map, from, end);
+            order_copies<CI>(a, p, at, &map, from, end);
         else if (PROLOGUE && thread >= GROUP - FLIM_TMA_ACTIVATING)
             activate<T, CI>(a, p, at, slices, from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
-        else if (NORM && thread >= GROUP - FLIM_TMA_ACTIVATING)
-            make_dz<T, CI>(a, p, at, &map.dz, slices, from, end, thread - (GROUP - FLIM_TMA_ACTIVATING));
     } else {
-        flim_registers_up<registers<PROLOGUE || NORM>>();
+        flim_registers_up<registers<PROLOGUE>>();
         fill_weights<T, CI, CO>(a, weight_scale, first_out, reinterpret_cast<T *>(base));
         flim_fence_proxy();
         flim_barrier(MULTIPLYING, GROUPS * GROUP);
-        char *free = slices + (NORM ? p.ring * at.slice_bytes : 0); /* when all is multiplied: dz may still be on its way */
-        multiply<T, CI, CO, PROLOGUE || NORM, EPILOGUE, ADD, SUMS>(a, p, at, constants, reinterpret_cast<float *>(free),
-                                                                   group, from, end);
+        multiply<T, CI, CO, PROLOGUE, EPILOGUE, ADD, SUMS>(a, p, at, constants, reinterpret_cast<float *>(slices), group,
+                                                           from, end);
     }
 #else
     __trap();
 #endif
 }
 
-template <typename T, int CI, int CO, bool PROLOGUE, bool NORM, bool EPILOGUE, bool ADD, bool SUMS>
-cudaError_t start_kernel(const maps &map, const kernel_arguments &a, const plan &p, dim3 grid, cudaStream_t stream)
+template <typename T, int CI, int CO, bool PROLOGUE, bool EPILOGUE, bool ADD, bool SUMS>
+cudaError_t start_kernel(const CUtensorMap &map, const kernel_arguments &a, const plan &p, dim3 grid, cudaStream_t stream)
 {
-    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, NORM, EPILOGUE, ADD, SUMS>;
+    const auto kernel = conv3x3x3_wgmma<T, CI, CO, PROLOGUE, EPILOGUE, ADD, SUMS>;
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_bytes);
     if (error != cudaSuccess)
         return error;
@@ -441,28 +363,23 @@ cudaError_t start_kernel(const maps &map, const kernel_arguments &a, const plan 
 }
 
 template <typename T, int CI, int CO>
-cudaError_t start_form(const maps &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s, dim3 grid,
-                       double *sums, cudaStream_t stream)
+cudaError_t start_form(const CUtensorMap &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s,
+                       dim3 grid, double *sums, cudaStream_t stream)
 {
     constexpr bool MASTER = form<CI, CO>::MASTER;
-    constexpr bool NORM = CI == 32 && CO == 32; /* conv3x3x3.h has it for no others */
-    const bool normed = s->dz_form == FLIM_INPUT_NORM_ON_LOAD;
     cudaError_t error;
-    if (s->epilogue && normed)
-        error = s->add ? start_kernel<T, CI, CO, false, NORM, true, true, true>(map, a, p, grid, stream)
-                       : start_kernel<T, CI, CO, false, NORM, true, false, true>(map, a, p, grid, stream);
-    else if (s->epilogue && s->add)
-        error = start_kernel<T, CI, CO, false, false, true, true, true>(map, a, p, grid, stream);
+    if (s->epilogue && s->add)
+        error = start_kernel<T, CI, CO, false, true, true, true>(map, a, p, grid, stream);
     else if (s->epilogue)
-        error = start_kernel<T, CI, CO, false, false, true, false, true>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, false, true, false, true>(map, a, p, grid, stream);
     else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD && (MASTER || s->sums))
-        error = start_kernel<T, CI, CO, true, false, false, false, true>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, true, false, false, true>(map, a, p, grid, stream);
     else if (s->x_form == FLIM_INPUT_NORM_ACT_ON_LOAD)
-        error = start_kernel<T, CI, CO, true, false, false, false, MASTER>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, true, false, false, MASTER>(map, a, p, grid, stream);
     else if (MASTER || s->sums)
-        error = start_kernel<T, CI, CO, false, false, false, false, true>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, false, true>(map, a, p, grid, stream);
     else
-        error = start_kernel<T, CI, CO, false, false, false, false, MASTER>(map, a, p, grid, stream);
+        error = start_kernel<T, CI, CO, false, false, false, MASTER>(map, a, p, grid, stream);
     if (error != cudaSuccess || !sums)
         return error;
     add_sums<SUMS_THREADS><<<dim3(2 * CO, grid.y), SUMS_THREADS, 0, stream>>>(a.partial, (int)grid.x, sums);
@@ -470,7 +387,7 @@ cudaError_t start_form(const maps &map, const kernel_arguments &a, const plan &p
 }
 
 template <typename T>
-cudaError_t start_type(const maps &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s, int from,
+cudaError_t start_type(const CUtensorMap &map, const kernel_arguments &a, const plan &p, const flim_conv_problem *s, int from,
                        dim3 grid, double *sums, cudaStream_t stream)
 {
     return from == 64   ? start_form<T, 64, 32>(map, a, p, s, grid, sums, stream)
@@ -504,18 +421,13 @@ cudaError_t start_wgmma(const kernel_arguments &a, const flim_conv_problem *s, i
                         double *sums, cudaStream_t stream)
 {
     plan p;
-    maps map;
+    CUtensorMap map;
     if (!find_plan(s, from, card->shared_bytes, &p))
         return cudaErrorInvalidValue;
     p.turns = turns;
     const int64_t sizes[5] = {from, a.w, a.h, a.t, s->n};
     const int box[5] = {from, p.pitch, 1, 1, 1}, every[5] = {1, 1, 1, 1, 1};
-    cudaError_t error = flim_tensor_map(&map.x, s->type, a.x, sizes, box, every);
-    map.z = map.dz = map.x;
-    if (error == cudaSuccess && s->dz_form == FLIM_INPUT_NORM_ON_LOAD)
-        error = flim_tensor_map(&map.z, s->type, a.norm.z, sizes, box, every);
-    if (error == cudaSuccess && s->dz_form == FLIM_INPUT_NORM_ON_LOAD)
-        error = flim_tensor_map(&map.dz, s->type, a.norm.out, sizes, box, every);
+    const cudaError_t error = flim_tensor_map(&map, s->type, a.x, sizes, box, every);
     if (error != cudaSuccess)
         return error;
     const int64_t slices = (int64_t)p.units * a.t;

@@ -35,7 +35,6 @@ typedef struct flim_conv_epilogue {
  * d[k]); with r = 1/std, N positions:  a = gamma r,  b = -gamma r^2 (sum du zhat) / N,  d = -a (sum du) / N - b mean. */
 typedef struct flim_conv_dz_norm {
     const void *z; /* (n,out,k) */
-    void *out; /* (n,out,k): dz, which DATA writes as well; not by the stem's kernels, whose dz nobody else reads */
     const float *a, *b, *d; /* (k) */
     const float *du_scale, *du_scale_b; /* one float each, a power of two: du is stored multiplied by both; NULL = 1 */
 } flim_conv_dz_norm;

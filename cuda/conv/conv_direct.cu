@@ -35,16 +35,6 @@ template <typename T> __device__ double x_value(const flim_conv_problem &p, cons
     return (double)to_float(from_float<T>(fmaxf(u, 0.01f * u)));
 }
 
-/* dz at element i of channel o, what is fused applied. */
-template <typename T> __device__ double dz_value(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int o)
-{
-    const float du = to_float(static_cast<const T *>(a.y)[i]);
-    if (p.dz_form == FLIM_INPUT_PLAIN)
-        return (double)du;
-    const float by = a.dz_norm.du_scale ? *a.dz_norm.du_scale : 1.0f, z = to_float(static_cast<const T *>(a.dz_norm.z)[i]);
-    return (double)to_float(from_float<T>(fmaf(a.dz_norm.a[o] / by, du, fmaf(a.dz_norm.b[o], z, a.dz_norm.d[o]))));
-}
-
 template <typename T>
 __device__ double w_value(const flim_conv_problem &p, const flim_conv_arguments &a, int k, int64_t tap, int c)
 {
@@ -89,7 +79,7 @@ __device__ double data_term(const flim_conv_problem &p, const flim_conv_argument
             return 0.0;
         at = at * p.out[d] + q / p.stride[d];
     }
-    return dz_value<T>(p, a, at * p.k + k, k) * w_value<T>(p, a, k, tap, c);
+    return (double)to_float(static_cast<const T *>(a.y)[at * p.k + k]) * w_value<T>(p, a, k, tap, c);
 }
 
 template <typename T>
@@ -173,19 +163,6 @@ __global__ void __launch_bounds__(THREADS)
     const void *under_test = p.op == FLIM_CONV_FORWARD ? a.y : p.op == FLIM_CONV_DATA ? a.x : a.w;
     expected[blockIdx.x] = finish<T>(p, a, output, sum);
     got[blockIdx.x] = fp32_gradient ? (double)a.master[sample] : (double)to_float(static_cast<const T *>(under_test)[output]);
-}
-
-/* One thread per element of dz that a data gradient writes. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    direct_dz(flim_conv_problem p, flim_conv_arguments a, int64_t samples, double *expected, double *got)
-{
-    const int64_t sample = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (sample >= samples)
-        return;
-    const int64_t i = sample_at(sample, a.n * volume(p.out) * p.k);
-    expected[sample] = dz_value<T>(p, a, i, (int)(i % p.k));
-    got[sample] = (double)to_float(static_cast<const T *>(a.dz_norm.out)[i]);
 }
 
 /* One block per channel. */
@@ -321,6 +298,15 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+template <typename T> __device__ double stem_dz(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int o)
+{
+    const float du = to_float(static_cast<const T *>(a.y)[i]);
+    if (p.dz_form == FLIM_INPUT_PLAIN)
+        return (double)du;
+    const float by = a.dz_norm.du_scale ? *a.dz_norm.du_scale : 1.0f, z = to_float(static_cast<const T *>(a.dz_norm.z)[i]);
+    return (double)to_float(from_float<T>(fmaf(a.dz_norm.a[o] / by, du, fmaf(a.dz_norm.b[o], z, a.dz_norm.d[o]))));
+}
+
 /* The gradient of the stem's output at a position: y, or the data gradient of down. */
 template <typename T> __device__ double stem_da(const flim_conv_problem &p, const flim_conv_arguments &a, int64_t i, int c)
 {
@@ -334,7 +320,7 @@ template <typename T> __device__ double stem_da(const flim_conv_problem &p, cons
         if (twice % 2 != 0 || twice < 0 || twice / 2 >= p.out[0])
             continue;
         for (int o = 0; o < p.k; o++)
-            s += dz_value<T>(p, a, ((cell * p.out[0] + twice / 2) * hw + pixel) * p.k + o, o) *
+            s += stem_dz<T>(p, a, ((cell * p.out[0] + twice / 2) * hw + pixel) * p.k + o, o) *
                  rounded<T>((double)a.stem.down_weight[((int64_t)o * p.c + c) * 3 + j]);
     }
     return s;
@@ -408,7 +394,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t i = threadIdx.x; i < a.n * volume(p.out); i += THREADS) {
         const int pixel = (int)(i % hw), t = 2 * (int)(i / hw % p.out[0]) - 1 + j;
         if (t >= 0 && t < p.in[0])
-            s += dz_value<T>(p, a, i * p.k + o, o) * stem_activation<T>(p, a, norm, i / hw / p.out[0], t, pixel, c);
+            s += stem_dz<T>(p, a, i * p.k + o, o) * stem_activation<T>(p, a, norm, i / hw / p.out[0], t, pixel, c);
     }
     s = block_sum<THREADS>(s);
     if (threadIdx.x == 0) {
@@ -420,25 +406,18 @@ __global__ void __launch_bounds__(THREADS)
 } // namespace
 
 cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *a,
-                             bool fp32_gradient, flim_conv_groups *groups, double *out)
+                             bool fp32_gradient, const flim_conv_groups *groups, double *out)
 {
     flim_conv_problem p = *problem;
     p.n = a->n;
     const bool master = p.op == FLIM_CONV_WEIGHT && fp32_gradient;
-    const bool writes_dz = p.dz_form != FLIM_INPUT_PLAIN;
-    const int64_t first = groups->size[0];
-    if (writes_dz)
-        *groups = {2, {first, first}};
-    const int64_t samples = writes_dz ? 2 * first : first;
+    const int64_t samples = groups->size[0];
     const int64_t outputs = p.op == FLIM_CONV_FORWARD ? flim_conv_y_elements(&p)
                             : p.op == FLIM_CONV_DATA  ? flim_conv_x_elements(&p)
                             : master                  ? flim_conv_master_elements(&p)
                                                       : flim_conv_w_elements(&p);
     FLIM_BY_TYPE(l->type,
-                 (direct<T><<<(unsigned)first, THREADS, 0, l->stream>>>(p, *a, master, outputs, out, out + samples)));
-    if (writes_dz)
-        FLIM_BY_TYPE(l->type, (direct_dz<T><<<(unsigned)((first + THREADS - 1) / THREADS), THREADS, 0, l->stream>>>(
-                                  p, *a, first, out + first, out + samples + first)));
+                 (direct<T><<<(unsigned)samples, THREADS, 0, l->stream>>>(p, *a, master, outputs, out, out + samples)));
     return cudaGetLastError();
 }
 

@@ -29,9 +29,9 @@ typedef struct flim_conv_groups {
 
 /* groups->size[0] outputs of the problem over arguments->n cells, spread over the output tensor -> out[0..], and the same
  * elements of the tensor under test behind them.  fp32_gradient: the weight gradient under test is arguments->master, else
- * arguments->w.  If it writes dz, as many elements of that are a second group, which this sets. */
+ * arguments->w. */
 cudaError_t flim_conv_direct(const flim_launch *l, const flim_conv_problem *problem, const flim_conv_arguments *arguments,
-                             bool fp32_gradient, flim_conv_groups *groups, double *out);
+                             bool fp32_gradient, const flim_conv_groups *groups, double *out);
 /* The sums over the output as stored -> out (3,2,channels): sums, the same of absolute values, and arguments->sums. */
 cudaError_t flim_conv_direct_sums(const flim_launch *l, const flim_conv_problem *problem,
                                   const flim_conv_arguments *arguments, double *out);

@@ -39,7 +39,7 @@ typedef struct flim_conv_problem {
     int c, k; /* storage channels of x and y */
     int in_channels, out_channels; /* how many of them are real: WEIGHT in PyTorch's layout has no others */
     int in[3], out[3], kernel[3], stride[3], pad[3];
-    flim_input_form x_form, dz_form; /* FORWARD and WEIGHT; DATA with epilogue, and WEIGHT of the stem */
+    flim_input_form x_form, dz_form; /* FORWARD and WEIGHT; WEIGHT */
     bool master; /* FORWARD, DATA: weights are the fp32 parameters in PyTorch's layout, and FORWARD adds the bias */
     /* FORWARD: of y and y^2 per channel (of the stem alone those of its BatchNorm, which it keeps); DATA with epilogue: those for
      * BatchNorm's backward pass */

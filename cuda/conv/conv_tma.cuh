@@ -43,12 +43,11 @@ template <int MOST, bool READY> struct flim_ring_barriers {
         static_assert(READY, "the ring has such barriers");
         return at + 8 * (2 * MOST + place);
     }
-    /* more_readers: others than the warps that multiply. */
-    __device__ __forceinline__ void init(int more_readers = 0) const
+    __device__ __forceinline__ void init() const
     {
         for (int i = 0; i < MOST; i++) {
             flim_barrier_init(there(i), 1);
-            flim_barrier_init(read(i), FLIM_TMA_GROUPS * 4 + more_readers);
+            flim_barrier_init(read(i), FLIM_TMA_GROUPS * 4);
             if constexpr (READY)
                 flim_barrier_init(ready(i), FLIM_TMA_ACTIVATING);
         }
@@ -90,35 +89,6 @@ template <int C, int THREADS> struct flim_slot_share {
                                                           : CHUNKS == 4 ? slot >> 1 & 3
                                                                         : slot & 7;
         return reinterpret_cast<uint4 *>(slice + slot * 2 * C + ((thread % CHUNKS ^ fold) << 4));
-    }
-    /* BatchNorm's backward pass on a thread's chunks, dz = a du + b z + d, du and dz in `slice`, z in `other`. */
-    template <typename T, int AT_ONCE>
-    static __device__ __forceinline__ void normalise(char *slice, char *other, int thread, uint64_t mine, const float (&a)[8],
-                                                     const float (&b)[8], const float (&d)[8])
-    {
-#pragma unroll 1
-        for (int from = 0; mine; from += AT_ONCE, mine >>= AT_ONCE) {
-            uint4 du[AT_ONCE], z[AT_ONCE];
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                if (mine >> i & 1) {
-                    du[i] = *chunk_of(slice, thread, from + i);
-                    z[i] = *chunk_of(other, thread, from + i);
-                }
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                if (mine >> i & 1) {
-                    uint32_t *word = &du[i].x;
-                    const uint32_t *zw = &z[i].x;
-#pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        const float2 u = flim_unpack<T>(word[k]), v = flim_unpack<T>(zw[k]);
-                        word[k] = flim_pack<T>(fmaf(a[2 * k], u.x, fmaf(b[2 * k], v.x, d[2 * k])),
-                                               fmaf(a[2 * k + 1], u.y, fmaf(b[2 * k + 1], v.y, d[2 * k + 1])));
-                    }
-                    *chunk_of(slice, thread, from + i) = du[i];
-                }
-        }
     }
     /* The activation on a thread's chunks; bit i of `mine`: of its i-th.  AT_ONCE of them are under way: a load takes hundreds of clocks
      * beside the products'. */

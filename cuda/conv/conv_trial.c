@@ -128,10 +128,6 @@ static flim_status take_norms(flim_conv_trial *t, flim_error *err)
         FLIM_TRY(take_floats(t, p->k, 12, &a->dz_norm.a, err));
         FLIM_TRY(take_floats(t, p->k, 13, &a->dz_norm.b, err));
         FLIM_TRY(take_floats(t, p->k, 14, &a->dz_norm.d, err));
-        if (!p->stem) {
-            FLIM_TRY(take(t, p->type, flim_conv_y_elements(p), 15, &a->dz_norm.z, err));
-            FLIM_TRY(take(t, p->type, flim_conv_y_elements(p), 0, &a->dz_norm.out, err));
-        }
     }
     return FLIM_OK;
 }
@@ -295,10 +291,6 @@ static flim_status poison(flim_conv_trial *t, const output *out, flim_error *err
     if (t->arguments.sums) {
         FLIM_TRY_CUDA(cudaMemsetAsync(t->arguments.sums, 0xff,
                                       2 * (size_t)(p->op == FLIM_CONV_DATA ? p->c : p->k) * sizeof(double), stream));
-    }
-    if (t->arguments.dz_norm.out) {
-        FLIM_TRY_CUDA(cudaMemsetAsync(t->arguments.dz_norm.out, 0xff,
-                                      (size_t)(flim_conv_y_elements(p) * flim_storage_size(p->type)), stream));
     }
     if (s->dweight) {
         const size_t row = (size_t)p->k * sizeof(float);

@@ -187,31 +187,6 @@ __device__ __forceinline__ void flim_copy_box(uint32_t shared, const CUtensorMap
                  : "memory");
 }
 
-/* The copy engine writes a box of shared memory to a tensor, without what reaches out of it.  By one thread, after a fence of those that wrote
- * the box.  flim_stores_end: all that this thread has begun so are a group; flim_stores_read<N>: all groups but the last N have been read from
- * shared memory; flim_stores_wait: all are written. */
-__device__ __forceinline__ void flim_store_box(uint32_t shared, const CUtensorMap *map, const int (&corner)[5])
-{
-    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(map),
-                 "r"(corner[0]), "r"(corner[1]), "r"(corner[2]), "r"(corner[3]), "r"(corner[4]), "r"(shared)
-                 : "memory");
-}
-
-__device__ __forceinline__ void flim_stores_end()
-{
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-template <int N> __device__ __forceinline__ void flim_stores_read()
-{
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-
-__device__ __forceinline__ void flim_stores_wait()
-{
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
 /* Until the phase of this parity is complete. */
 __device__ __forceinline__ void flim_barrier_wait(uint32_t barrier, int parity)
 {

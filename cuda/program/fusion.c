@@ -74,7 +74,6 @@ flim_conv_problem flim_fusion_unit_problem(const flim_schedule *s, int u, flim_c
         p.dz_form = flim_fusion_gradient_on_load(s, u) ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
     } else {
         p.master = s->unit[u].conv3x3x3;
-        p.dz_form = s->unit[u].makes_dz ? FLIM_INPUT_NORM_ON_LOAD : FLIM_INPUT_PLAIN;
         if (s->unit[input].gradient_from == u) {
             set_epilogue(s, u, &p);
         }
@@ -118,7 +117,7 @@ static bool may_be_fused(const flim_unit *unit)
 static bool is_conv3x3x3(const flim_schedule *s, int u, const flim_card *card)
 {
     const flim_conv_problem problem = fused_forward(s, u);
-    return may_be_fused(&s->net->unit[u]) && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT | FLIM_UNFUSED_DZ)) &&
+    return may_be_fused(&s->net->unit[u]) && !(s->unfused[u] & ~(1u << FLIM_CONV_WEIGHT)) &&
            flim_conv3x3x3_supported(&problem, card->capability);
 }
 
@@ -317,20 +316,6 @@ static int gradient_by_mask(const flim_schedule *s, int u, const flim_card *card
     return flim_conv_candidates(&problem, card, &(flim_conv_search_options){0}, algorithm) > 0 ? from : -1;
 }
 
-/* The data gradient of unit u, which comes through its input unit's activation, also makes dz of the gradient that came through u's own, and writes
- * it: no pass of its own.  Not if memory is short, since dz cannot lie in that gradient's place; the bits are the same. */
-static bool makes_dz(const flim_schedule *s, int u, const flim_card *card)
-{
-    const int input = s->net->unit[u].input;
-    if (!s->train || s->saves_memory || !s->unit[u].conv3x3x3 || s->unit[u].gradient_from < 0 ||
-        s->unit[input].gradient_from != u || s->unfused[u] & FLIM_UNFUSED_DZ) {
-        return false;
-    }
-    flim_conv_problem problem = flim_fusion_unit_problem(s, u, FLIM_CONV_DATA);
-    problem.dz_form = FLIM_INPUT_NORM_ON_LOAD;
-    return flim_conv_is_guessed(&problem, card);
-}
-
 void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
 {
     for (int u = 0; u < s->net->n_units; u++) {
@@ -355,9 +340,6 @@ void flim_fusion_find_outputs(flim_schedule *s, const flim_card *card)
         } else {
             su->gradient_from = gradient_by_mask(s, u, card);
         }
-    }
-    for (int u = 0; u < s->net->n_units; u++) {
-        s->unit[u].makes_dz = makes_dz(s, u, card);
     }
 }
 
@@ -464,9 +446,7 @@ bool flim_fusion_forward_fused(const flim_schedule *s, int u)
 
 bool flim_fusion_gradient_on_load(const flim_schedule *s, int u)
 {
-    const int most =
-        32; /* channels: of 64 the stem's kernel takes longer so than with dz from a pass of its own (large, H200: 1.9 ms, and 1.3 + 0.35) */
-    return flim_schedule_stem_of(s, u) >= 0 && s->unit[u].gradient_from >= 0 && s->unit[u].k <= most;
+    return flim_schedule_stem_of(s, u) >= 0 && s->unit[u].gradient_from >= 0;
 }
 
 bool flim_fusion_has_sign_mask(const flim_schedule *s, int u)

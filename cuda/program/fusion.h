@@ -12,7 +12,6 @@
  *   - backward, through a unit that is BatchNorm and activation only, those for which an algorithm has the epilogue and its sums;
  *   - backward, through a unit that adds a skip, by the sign mask that this leaves, with the compact gradient of the next skip added
  *     (conv_strided.h).  The result is that unit's dv as well, what it gives to its own skip.
- * A gradient that came through an activation becomes dz in a pass of its own, or in the data gradient if its kernel can (makes_dz).
  * With activation checkpointing less is kept (flim_recompute_set):
  *   - y that only weight gradients read is written again by the pass that sums its gradient, which has z at hand, or, if there is no such
  *     pass, by the epilogue, before the backward pass of the block that reads it;

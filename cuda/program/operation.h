@@ -67,8 +67,6 @@ flim_conv_arguments flim_task_conv(const flim_task *task);
 flim_status flim_task_run_conv(const flim_task *task, const flim_conv_arguments *arguments, flim_error *err);
 /* What a convolution applies to x as it loads it. */
 flim_conv_prologue flim_task_prologue(const flim_task *task);
-/* What dz is made of: the unit's own z and BatchNorm's coefficients, and the scales of the gradient that the operation reads. */
-flim_conv_dz_norm flim_task_dz_norm(const flim_task *task, const void *z);
 /* The stored weights, flipped if the operation is a data gradient that takes them so. */
 void *flim_task_weights(const flim_task *task, bool data_gradient);
 /* What follows the unit's convolution: its z, and what the operation reads beside it. */

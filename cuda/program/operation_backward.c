@@ -136,18 +136,7 @@ flim_status flim_run_weight(const flim_task *t, flim_error *err)
     return flim_task_run_conv(t, &a, err);
 }
 
-flim_conv_dz_norm flim_task_dz_norm(const flim_task *t, const void *z)
-{
-    const flim_schedule_unit *from = flim_task_owner(t, t->op->in[FLIM_IN_GRADIENT]);
-    return (flim_conv_dz_norm){.z = z,
-                               .a = t->su->grad.a,
-                               .b = t->su->grad.b,
-                               .d = t->su->grad.d,
-                               .du_scale = from->grad.scale,
-                               .du_scale_b = from->norm.weight_scale};
-}
-
-/* dx; with z of the input unit the gradient before that unit's activation, and the sums of its BatchNorm; dz, if that is made here. */
+/* dx; with z of the input unit the gradient before that unit's activation, and the sums of its BatchNorm. */
 flim_status flim_run_data(const flim_task *t, flim_error *err)
 {
     flim_cuda_program *p = t->p;
@@ -159,10 +148,6 @@ flim_status flim_run_data(const flim_task *t, flim_error *err)
     a.w = flim_task_weights(t, !transposed);
     a.master = flim_task_parameter(t, t->op->unit, FLIM_TENSOR_CONV_WEIGHT);
     a.weight_scale = su->norm.weight_scale;
-    if (su->makes_dz) {
-        a.dz_norm = flim_task_dz_norm(t, flim_task_in(t, FLIM_IN_OWN_Z));
-        a.dz_norm.out = flim_task_out(t, FLIM_OUT_DZ);
-    }
     if (!from) {
         return flim_task_run_conv(t, &a, err);
     }

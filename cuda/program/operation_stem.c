@@ -58,7 +58,12 @@ flim_status flim_run_stem_backward(const flim_task *t, flim_error *err)
     if (is_alone(t)) {
         a.weight_scale = from->norm.weight_scale;
     } else {
-        a.dz_norm = flim_task_dz_norm(t, flim_task_in(t, FLIM_IN_Z));
+        a.dz_norm = (flim_conv_dz_norm){.z = flim_task_in(t, FLIM_IN_Z),
+                                        .a = grad->a,
+                                        .b = grad->b,
+                                        .d = grad->d,
+                                        .du_scale = from->grad.scale,
+                                        .du_scale_b = from->norm.weight_scale};
     }
     a.unscale = grad->unscale;
     a.accumulate = !t->first;

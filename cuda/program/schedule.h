@@ -27,7 +27,7 @@ typedef enum flim_operation_kind {
     FLIM_OP_GRAD_SUMS, /* sums over dy, parameter gradients of BatchNorm, coefficients; may write y again */
     FLIM_OP_GRAD_APPLY, /* dz, and dv or the fused skip's dz */
     FLIM_OP_WEIGHT, /* dw */
-    FLIM_OP_DATA, /* dx; or, with z of the input unit, du of that unit and the sums of its BatchNorm; of a unit that makes_dz also dz */
+    FLIM_OP_DATA, /* dx; or, with z of the input unit, du of that unit and the sums of its BatchNorm */
     FLIM_OP_STEM_FORWARD, /* statistics of the stem, z of the unit that reads it; of the stem alone: its y */
     FLIM_OP_STEM_BACKWARD /* parameter gradients of both, or of the stem alone */
 } flim_operation_kind;
@@ -35,19 +35,16 @@ typedef enum flim_operation_kind {
 /* Slots of an operation's operands. */
 enum {
     FLIM_IN_X, /* what a convolution or the head takes */
-    FLIM_IN_OWN_Z = FLIM_IN_X, /* DATA that makes dz */
     FLIM_IN_Z, /* output of a convolution: the unit's own; DATA: its input unit's */
     FLIM_IN_TARGET = FLIM_IN_Z, /* HEAD, dense: the prepared input; of a loss over hidden voxels: what each voxel is */
     FLIM_IN_SKIP, /* what is added to BatchNorm's output, or in its place the signs that the forward pass noted; DATA: the input unit's signs */
-    FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz or what it is made of, and for DATA the gradient to add, a dv or a
-                       * skip's compact dx */
+    FLIM_IN_GRADIENT, /* and those after it: contributions to dy (GRAD_*); dz, and for DATA the gradient to add, a dv or a skip's compact dx */
     FLIM_OPERATION_INPUTS = FLIM_IN_GRADIENT + FLIM_MAX_GRAD_INPUTS
 };
 enum {
     FLIM_OUT, /* the tensor that gives the operation its name */
     FLIM_OUT_SIGN_MASK, /* EPILOGUE */
     FLIM_OUT_DV = 1, /* GRAD_APPLY */
-    FLIM_OUT_DZ = 1, /* DATA that makes dz */
     FLIM_OUT_SKIP_DZ, /* GRAD_APPLY, where the skip's BatchNorm is fused */
     FLIM_OPERATION_OUTPUTS
 };
@@ -107,8 +104,6 @@ typedef enum flim_recompute_state {
                        * reads its z; y, where anything still reads it */
 } flim_recompute_state;
 
-enum { FLIM_UNFUSED_DZ = 1 << 3 /* the data gradient that makes dz failed its check */ };
-
 typedef struct flim_schedule_unit {
     const flim_unit *unit;
     int c, k; /* storage channels of x and z */
@@ -117,8 +112,6 @@ typedef struct flim_schedule_unit {
     int gradient_from; /* the unit whose data gradient comes through this unit's activation, with sums, and is then its dv as well; or -1 */
     flim_recompute_state recompute;
     bool conv3x3x3; /* forward and data gradient by conv3x3x3.h on the parameters */
-    bool
-        makes_dz; /* the data gradient makes dz of what gradient_from gives, and writes it for the weight gradient behind it */
     bool gathers; /* the convolution on stored weights gathers the sums over its output */
     const flim_conv_choice *conv[3]; /* by flim_conv_op; NULL = not needed */
     int buffer[FLIM_UNIT_BUFFERS], scratch[3]; /* buffers; scratch by flim_conv_op */
@@ -141,7 +134,6 @@ typedef struct flim_schedule {
              [2]; /* [first][last] of an accumulation: has run once, so that its code is loaded and a graph can be captured */
     bool deterministic;
     bool no_stem; /* flim_conv_search_options.no_stem */
-    bool saves_memory; /* something is recomputed */
     int64_t batch;
     flim_storage type;
     int n_operations;
@@ -151,8 +143,8 @@ typedef struct flim_schedule {
     int input; /* buffer of the prepared input */
     int voxel; /* buffer that says what each voxel is, of networks with a third input channel; else FLIM_NO_BUFFER */
     int64_t mask_offset; /* of the masks in it, where the first kernel takes signal and masks as they are; else 0 */
-    uint8_t unfused
-        [FLIM_MAX_UNITS]; /* bits by flim_conv_op: directions whose fused convolution failed its check on this card; and FLIM_UNFUSED_DZ */
+    uint8_t
+        unfused[FLIM_MAX_UNITS]; /* bits by flim_conv_op: directions whose fused convolution failed its check on this card */
     int n_blocks; /* of the network: what recomputation takes as wholes */
     flim_schedule_unit unit[FLIM_MAX_UNITS];
     int peak; /* the operation that needs most */

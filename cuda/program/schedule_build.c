@@ -74,7 +74,7 @@ static flim_status find_conv(flim_schedule *s, flim_conv_store *store, int u, fl
     const flim_conv_problem problem = flim_fusion_unit_problem(s, u, op);
     const flim_status status = flim_conv_choose(store, &problem, options, &su->conv[op], err);
     if (status == FLIM_ERROR_DEVICE && flim_conv_is_fused(&problem)) {
-        s->unfused[u] |= (uint8_t)(su->makes_dz && op == FLIM_CONV_DATA ? FLIM_UNFUSED_DZ : 1u << op);
+        s->unfused[u] |= (uint8_t)(1u << op);
         *again = true;
         return FLIM_OK;
     }
@@ -295,7 +295,6 @@ flim_status flim_schedule_build(flim_schedule *s, flim_cuda_device *device, cons
     flim_conv_store *store;
     begin(s, net, precision, train, batch, deterministic);
     s->no_stem = options->no_stem;
-    s->saves_memory = recompute->outputs > 0 || recompute->blocks > 0;
     FLIM_TRY(check_limits(s, err));
     FLIM_TRY(flim_conv_store_of(device, &store, err));
     for (bool again = true; again;) { /* at most once per unit and direction */

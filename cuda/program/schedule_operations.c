@@ -271,13 +271,7 @@ static void add_data(flim_schedule *s, int u)
 {
     const int input = s->net->unit[u].input;
     add_operation(s, FLIM_OP_DATA, u);
-    if (s->unit[u].makes_dz) {
-        op_reads(s, FLIM_IN_OWN_Z, s->unit[u].buffer[FLIM_BUFFER_Z]);
-        op_reads(s, FLIM_IN_GRADIENT, s->unit[s->unit[u].gradient_from].buffer[FLIM_BUFFER_DX]);
-        op_writes(s, FLIM_OUT_DZ, s->unit[u].buffer[FLIM_BUFFER_DZ]);
-    } else {
-        op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
-    }
+    op_reads(s, FLIM_IN_GRADIENT, s->unit[u].buffer[FLIM_BUFFER_DZ]);
     if (s->unit[input].gradient_from == u) {
         op_reads(s, FLIM_IN_Z, s->unit[input].buffer[FLIM_BUFFER_Z]);
         op_reads(s, FLIM_IN_SKIP, s->unit[input].buffer[FLIM_BUFFER_SIGN_MASK]);
@@ -333,14 +327,14 @@ static void add_backward_of(flim_schedule *s, int u)
     if (su->fusion != FLIM_FUSION_SKIP && su->gradient_from < 0) {
         add_gradient_sums(s, u);
     }
-    if (su->fusion != FLIM_FUSION_SKIP && !flim_fusion_gradient_on_load(s, u) && !su->makes_dz) {
+    if (su->fusion != FLIM_FUSION_SKIP && !flim_fusion_gradient_on_load(s, u)) {
         add_gradient_apply(s, u);
     }
     if (flim_schedule_stem_of(s, u) >= 0) {
         add_stem_backward(s, u);
         return;
     }
-    if (!weight_waits(s, u) && !su->makes_dz) {
+    if (!weight_waits(s, u)) {
         add_weight(s, u);
     }
     if (su->unit->input >= 0) {
@@ -349,9 +343,6 @@ static void add_backward_of(flim_schedule *s, int u)
             add_recomputed(s, s->net->unit[input].block, true);
         }
         add_data(s, u);
-    }
-    if (su->makes_dz) {
-        add_weight(s, u);
     }
 }
 

@@ -333,37 +333,12 @@ static double kept(int64_t cell, int64_t channel)
     return (cell + channel) % 3 == 0 ? 0.0 : 2.0;
 }
 
-/* a, b or d of dz = a du + b z + d, of a channel.  d is 0 at the channel of which reference_of makes a tap wrong: a sum of d x hides it. */
-static double dz_coefficient(int i, int64_t channel)
-{
-    return i == 0 ? (double)(1 + channel % 2) : (double)((channel + (i == 1)) % 3 - 1);
-}
-
-/* The z that dz is made of, as dz: -1, 0 or 1. */
-static double *z_of_dz(const example *e)
-{
-    return integers(e->y_count, 8);
-}
-
-static double *dz_of(const example *e, const flim_conv_problem *p)
-{
-    double *dz = ref_array(e->y_count), *z = z_of_dz(e);
-    for (int64_t i = 0; i < e->y_count; i++) {
-        const int64_t k = i / e->y_pixels % e->unit.out_channels;
-        dz[i] = p->dz_form == FLIM_INPUT_PLAIN
-                    ? e->dz[i]
-                    : dz_coefficient(0, k) * e->dz[i] + dz_coefficient(1, k) * z[i] + dz_coefficient(2, k);
-    }
-    free(z);
-    return dz;
-}
-
 /* The problem's output by the reference, over n cells; wrong: with one wrong tap of one channel. */
 static double *reference_of(const example *e, const flim_conv_problem *p, int64_t n, bool wrong, int64_t *count)
 {
     const bool forward = p->op == FLIM_CONV_FORWARD, weight = p->op == FLIM_CONV_WEIGHT;
     const int64_t taps = flim_volume(p->kernel), at = (e->unit.out_channels / 2 * e->unit.in_channels + 1) * taps + taps / 2;
-    double *dz = dz_of(e, p), *y = ref_array(e->y_count), *dx = ref_array(e->x_count), *dw = ref_array(e->w_count),
+    double *y = ref_array(e->y_count), *dx = ref_array(e->x_count), *dw = ref_array(e->w_count),
            *none = ref_array(e->w_count);
     e->w[at] += wrong ? 1.0 : 0.0;
     ref_unit(&e->unit, &(ref_unit_run){.n = n,
@@ -371,7 +346,7 @@ static double *reference_of(const example *e, const flim_conv_problem *p, int64_
                                        .x = p->x_form == FLIM_INPUT_PLAIN ? e->x : e->activated,
                                        .weight = e->w,
                                        .bias = p->master ? e->bias : none,
-                                       .dy = dz,
+                                       .dy = e->dz,
                                        .y = y,
                                        .dx = dx,
                                        .dweight = dw});
@@ -390,7 +365,6 @@ static double *reference_of(const example *e, const flim_conv_problem *p, int64_
         }
     }
     free(none);
-    free(dz);
     return all[p->op];
 }
 
@@ -413,32 +387,6 @@ static void take_sign_mask(const example *e, const flim_conv_problem *p, int64_t
     out->keep = take_floats(keep, p->n * p->c);
     free(bits);
     free(keep);
-}
-
-static void take_dz_norm(const example *e, const flim_conv_problem *p, int64_t n, flim_conv_dz_norm *out)
-{
-    const float **to[] = {&out->a, &out->b, &out->d};
-    double *z = z_of_dz(e), *row = ref_array(p->k);
-    for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < p->out_channels; k++) {
-            row[k] = dz_coefficient(i, k);
-        }
-        *to[i] = take_floats(row, p->k);
-    }
-    out->z = take_tensor(p->type, z, n, p->n, p->out_channels, e->y_pixels);
-    out->out = take(flim_conv_y_elements(p) * flim_storage_size(p->type));
-    free(z);
-    free(row);
-}
-
-/* dz as the weight gradient has written it. */
-static bool dz_right(const example *e, const flim_conv_problem *p, const flim_conv_arguments *a)
-{
-    double *got = fetch_tensor(p->type, a->dz_norm.out, a->n, p->out_channels, e->y_pixels), *want = dz_of(e, p);
-    const bool right = exact(got, want, e->y_count / e->n * a->n, p->type, 0.0);
-    free(got);
-    free(want);
-    return right;
 }
 
 static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice *c, int64_t n)
@@ -490,9 +438,6 @@ static flim_conv_arguments arguments_of(const example *e, const flim_conv_choice
         if (p->sign_mask) {
             take_sign_mask(e, p, n, &a.epilogue);
         }
-    }
-    if (p->dz_form != FLIM_INPUT_PLAIN) {
-        take_dz_norm(e, p, n, &a.dz_norm);
     }
     free(below);
     return a;
@@ -569,9 +514,6 @@ static void check_candidate(const example *e, const flim_conv_choice *c, int64_t
     }
     if (c->problem.sums && !sums_right(e, &c->problem, &a, got)) {
         fail_msg("%s, %lld cells of %s: wrong sums", c->engine, (long long)n, text);
-    }
-    if (c->problem.dz_form != FLIM_INPUT_PLAIN && !dz_right(e, &c->problem, &a)) {
-        fail_msg("%s, %lld cells of %s: wrong dz", c->engine, (long long)n, text);
     }
     free(got);
     free(want);
@@ -651,8 +593,6 @@ static void every_algorithm_gives_the_reference(void **state)
                     }
                     if (op == FLIM_CONV_DATA || (!(form & 4) && (op == FLIM_CONV_FORWARD || !f.master))) {
                         fused += check_problem(&e, &f);
-                        f.dz_form = FLIM_INPUT_NORM_ON_LOAD;
-                        fused += op == FLIM_CONV_DATA && f.epilogue ? check_problem(&e, &f) : 0;
                     }
                 }
             }

@@ -178,8 +178,8 @@ static bool is_dense(const model *m, int k)
     return m->s->net->head[k].kind == FLIM_HEAD_DENSE;
 }
 
-/* All contributions to the gradient of unit u's y are there, in the operands before number `end`, and none is counted twice. */
-static void check_gradients_before(model *m, const flim_operation *o, int end)
+/* All contributions to the gradient of unit u's y are there, and none is counted twice. */
+static void check_gradients(model *m, const flim_operation *o)
 {
     uint64_t all = 0, found = 0;
     bool through = false;
@@ -190,7 +190,7 @@ static void check_gradients_before(model *m, const flim_operation *o, int end)
     for (int k = 0; k < m->s->net->n_heads; k++) {
         all |= m->s->net->head[k].unit == o->unit && is_dense(m, k) ? head_edge(k) : 0;
     }
-    for (int i = FLIM_IN_GRADIENT; i < end; i++) {
+    for (int i = FLIM_IN_GRADIENT; i < FLIM_OPERATION_INPUTS; i++) {
         if (o->in[i] != NONE) {
             expect(m, m->edges[o->in[i]] != 0 && (found & m->edges[o->in[i]]) == 0, "no new contribution", o->in[i]);
             found |= m->edges[o->in[i]];
@@ -199,11 +199,6 @@ static void check_gradients_before(model *m, const flim_operation *o, int end)
     }
     expect(m, found == all, "contributions to the gradient are missing", NONE);
     expect(m, !through || (o->kind != FLIM_OP_GRAD_SUMS && m->coefficients[o->unit]), "a gradient of the wrong side", NONE);
-}
-
-static void check_gradients(model *m, const flim_operation *o)
-{
-    check_gradients_before(m, o, FLIM_OPERATION_INPUTS);
 }
 
 /* The operation's gradient has come through the activation. */
@@ -225,20 +220,6 @@ static void check_epilogue(model *m, const flim_operation *o, bool backward)
            "not what the unit adds", operand);
 }
 
-/* As check_gradient_apply, by the data gradient: only of what came through the activation. */
-static void check_gradient_made(model *m, const flim_operation *o)
-{
-    const int du = o->in[FLIM_IN_GRADIENT];
-    expect(m, is(m, o->in[FLIM_IN_OWN_Z], FLIM_BUFFER_Z, o->unit) && m->coefficients[o->unit], "no z, or no sums yet", NONE);
-    expect(m, du != NONE && m->through[du], "no gradient through the activation", du);
-    expect(m, is(m, o->out[FLIM_OUT_DZ], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
-    check_gradients_before(m, o, FLIM_IN_GRADIENT + 1);
-    if (!m->wrong[0] && m->s->net->unit[o->unit].skip >= 0) { /* it is the dv as well */
-        m->edges[du] = edge(o->unit, true);
-        m->through[du] = false;
-    }
-}
-
 /* The DATA operation's input unit gets its gradient through its activation, with what its other reader contributes. */
 static void check_data(model *m, const flim_operation *o)
 {
@@ -247,12 +228,7 @@ static void check_data(model *m, const flim_operation *o)
     expect(m, adds ? is(m, o->in[FLIM_IN_SKIP], FLIM_BUFFER_SIGN_MASK, input) : o->in[FLIM_IN_SKIP] == NONE,
            "not the side of the activation", o->in[FLIM_IN_SKIP]);
     expect(m, input >= 0 && is(m, dx, FLIM_BUFFER_DX, o->unit), "no dx", NONE);
-    if (o->conv->problem.dz_form != FLIM_INPUT_PLAIN) {
-        check_gradient_made(m, o);
-    } else {
-        expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
-        expect(m, o->in[FLIM_IN_OWN_Z] == NONE && o->out[FLIM_OUT_DZ] == NONE, "makes dz of dz", NONE);
-    }
+    expect(m, is(m, o->in[FLIM_IN_GRADIENT], FLIM_BUFFER_DZ, o->unit), "no dz", NONE);
     expect(m, !through || (is(m, o->in[FLIM_IN_Z], FLIM_BUFFER_Z, input) && m->affine[input]), "no z of the input unit",
            NONE);
     expect(m, add == NONE || (through && (m->edges[add] & edge(o->unit, false)) == 0), "adds to no gradient", add);
