@@ -29,12 +29,13 @@ static void ok(flim_status status, const flim_error *err)
     }
 }
 
-static int failures;
+static int failures, far_off; /* how many are more than allowed, and more than twice that */
 
 static void compare(const char *what, const char *name, double found, double allowed)
 {
     if (!(found <= allowed)) {
         failures++;
+        far_off += !(found <= 2 * allowed);
         print_error("rank %d: %s of %s: distance %.3g, allowed %.3g\n", flim_ranks_rank(ranks), what, name, found, allowed);
     }
 }
@@ -42,7 +43,7 @@ static void compare(const char *what, const char *name, double found, double all
 static void end_checks(const char *test)
 {
     const int n = failures;
-    failures = 0;
+    failures = far_off = 0;
     if (n > 0) {
         fail_msg("reproduce: FLIM_TEST_DEVICE=%s FLIM_TEST_PRECISION=%s CMOCKA_TEST_FILTER=%s mpirun --oversubscribe "
                  "--bind-to none -n %d tests/test_synced_statistics",
@@ -390,10 +391,10 @@ static int64_t train_all(const scene *s, share how, int64_t first, const flim_st
 }
 
 /* Stored in 16 bits, a value that a rounding carries over its activation's kink makes O(1) differences over so few cells, in the ranks or in the
- * one program: so much is granted to one update of a network, and bits that differ between ranks to none. */
+ * one program: so much is granted to one update of a network if it is no more than twice what is allowed; bits that differ between ranks to none. */
 static void grant_one(int *granted, const char *test)
 {
-    if (failures > 0 && *granted == 0 && !on_cpu() && target->precision != FLIM_PRECISION_FP32) {
+    if (failures > 0 && far_off == 0 && *granted == 0 && !on_cpu() && target->precision != FLIM_PRECISION_FP32) {
         print_message("rank %d: %s: these %d are taken for a value on the other side of its kink\n", flim_ranks_rank(ranks),
                       test, failures);
         failures = 0;
